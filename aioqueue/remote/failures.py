@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from aioqueue.errors import OutOfRangeError, QueueClosedError, describe_exception
-from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.errors import (
+    AioQueueError,
+    OutOfRangeError,
+    PickledByParts,
+    QueueClosedError,
+    describe_exception,
+)
+from aioqueue.processes.failures import RemoteTraceback, failure_of_message, message_of_failure
 
 
 def sendable(error: BaseException) -> Exception:
@@ -33,3 +40,41 @@ def set_closing_cause(
     """Give an error of a closed queue the failure that closed it, with its remote traceback."""
     if cause is not None and isinstance(error, OutOfRangeError | QueueClosedError):
         error.__cause__ = failure_of_message(cause, "where the queue was closed", loads)
+
+
+def has_frames(cause: BaseException | None) -> bool:
+    """Return whether the cause of a failure from elsewhere shows where it was raised."""
+    return not isinstance(cause, RemoteTraceback) or '  File "' in cause.text
+
+
+_OURS: Final = b"\0"
+"""The first byte of an error of this package; a pickle does not begin with it."""
+
+
+def message_of_error(error: BaseException) -> bytes:
+    """Return what a call raises, in the form that is sent.
+
+    An error of this package says what has become of the call. Its traceback would show our own
+    code, so only its cause has one. Any other exception is a failure, with its traceback.
+    """
+    error = sendable(error)
+    if not isinstance(error, AioQueueError):
+        return message_of_failure(error)
+    cause = message_of_cause(error.__cause__, pickle.dumps, pickle.loads)
+    return _OURS + pickle.dumps((PickledByParts(error), cause))
+
+
+def error_of_message(message: bytes, place: str) -> Exception:
+    """Return what a call raises.
+
+    Args:
+        message: what `message_of_error` or `message_of_failure` has returned.
+        place: where the failure happened.
+    """
+    if message[:1] != _OURS:
+        return failure_of_message(message, place)
+    error: Exception
+    error, cause = pickle.loads(message[1:])
+    if cause is not None:
+        error.__cause__ = failure_of_message(cause, place)
+    return error

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 
 from aioqueue.core.attempts import Attempt
 from aioqueue.errors import WorkerDiedError
-from aioqueue.processes.failures import failure_of_message
+from aioqueue.remote.failures import error_of_message
 from aioqueue.sharing import addresses, frames, memory
 from aioqueue.sharing.frames import FrameError, FrameSocket
 from aioqueue.sharing.memory import SLOTS, Parts, SharedMemory, inline
@@ -586,7 +586,7 @@ class CallerWaker:
 class Request:
     """A call that the owner answers at once."""
 
-    __slots__ = ("_connection", "_kind", "_body", "has_ended", "number", "thing", "waker")
+    __slots__ = ("_body", "_connection", "_kind", "has_ended", "number", "thing", "waker")
 
     def __init__(self, connection: Connection, thing: int) -> None:
         self._connection = connection
@@ -613,13 +613,13 @@ class Request:
             found: memoryview = self._body
             return found
         if self._kind == frames.FAILED:
-            raise failure_of_message(bytes(self._body), _PLACE)
+            raise error_of_message(bytes(self._body), _PLACE)
         raise self._connection.end_error()
 
 
 def failure_in(body: memoryview) -> Exception:
     """Return the failure in an answer."""
-    return failure_of_message(bytes(body), _PLACE)
+    return error_of_message(bytes(body), _PLACE)
 
 
 _connections: Final[dict[Address, Connection]] = {}
@@ -677,5 +677,3 @@ def describe(address: Address, thing: int) -> Any:
     """Ask an owner what one of its objects is."""
     body = connection_to(address).request(thing, frames.DESCRIBE, b"")
     return pickle.loads(body)
-
-

@@ -32,8 +32,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple, Protocol
 
-from aioqueue.processes.failures import message_of_failure
-from aioqueue.remote.failures import sendable
+from aioqueue.remote.failures import message_of_error
 from aioqueue.sharing import addresses, frames, memory
 from aioqueue.sharing.frames import FrameError, FrameSocket
 from aioqueue.sharing.memory import Parts, SharedMemory
@@ -138,7 +137,7 @@ class Client:
 
     def fail(self, number: int, error: BaseException) -> None:
         """Let a call raise."""
-        self.send(frames.FAILED, 0, number, message_of_failure(sendable(error)))
+        self.send(frames.FAILED, 0, number, message_of_error(error))
 
     def send(self, kind: int, thing: int, number: int, body: bytes) -> None:
         """Send a frame, with all others of this round. Only the owner's thread calls this."""
@@ -192,6 +191,11 @@ class Server:
             number = next(self._numbers)
             self._services[number] = service
         return number
+
+    def remove(self, number: int) -> None:
+        """Serve an object no longer."""
+        with self._lock:
+            self._services.pop(number, None)
 
     def add_name(self, name: str, number: int) -> None:
         """Let other processes of this user find an object by a name.
@@ -253,9 +257,7 @@ class Server:
     # For the thread, and the services in it.
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> None:
-        heapq.heappush(
-            self._timers, (monotonic() + seconds, next(self._timer_numbers), call)
-        )
+        heapq.heappush(self._timers, (monotonic() + seconds, next(self._timer_numbers), call))
 
     def note_answers(self, client: Client) -> None:
         self._with_answers[client] = None
@@ -551,5 +553,3 @@ def _forget(ended: Server) -> None:
     global _current
     if _current is ended:
         _current = None
-
-

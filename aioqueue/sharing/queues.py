@@ -498,9 +498,7 @@ class QueueService:
         error = None if cause is None else failure_of_message(cause, "where the queue was closed")
         if self.core.wakers:
             self.core.drop_dead_loops()
-        deliver(
-            self.machine.close(cancel_pending_enqueues=cancel_pending_enqueues, cause=error)
-        )
+        deliver(self.machine.close(cancel_pending_enqueues=cancel_pending_enqueues, cause=error))
 
 
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
@@ -659,7 +657,9 @@ class RemoteMachine:
         self.max_bytes = description.max_bytes
         self.storage = RemoteStorage(description.spec)
         self._spec = description.spec
-        self._sealing = SealingSpec(description.spec) if sealing.has_objects(description.spec) else None
+        self._sealing = (
+            SealingSpec(description.spec) if sealing.has_objects(description.spec) else None
+        )
         self._is_of_objects = type(description.spec) is ObjectSpec
         self._has_pairs = type(description.spec) is PriorityObjectSpec
         self._lock: Any = machine_lock()  # guards the states of attempts
