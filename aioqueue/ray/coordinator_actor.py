@@ -25,7 +25,7 @@ class CoordinatorActor:
     """
 
     def __init__(self, name: str) -> None:
-        self._register = MemberRegister(name, _dumps(), _loads())
+        self._register = MemberRegister(f"coordinator '{name}'", _dumps(), _loads())
         self._heard: dict[str, float] = {}  # when each program last reported
         self._watching: asyncio.Task[None] | None = None
 

@@ -27,7 +27,8 @@ class CoordinatorConnection(MemberConnection):
     def __init__(
         self, ray: Any, name: str, actor: Any, coordinator: Callable[[], CoordinatorView | None]
     ) -> None:
-        super().__init__(name, coordinator, f"aioqueue-ray-{name}")
+        super().__init__(f"coordinator '{name}'", coordinator, f"aioqueue-ray-{name}")
+        self.name = name
         self.actor = actor
         self._pid = os.getpid()
         self._session = session_of(ray)

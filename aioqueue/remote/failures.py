@@ -13,7 +13,7 @@ from aioqueue.errors import (
     QueueClosedError,
     describe_exception,
 )
-from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.processes.failures import RemoteTraceback, failure_of_message, message_of_failure
 
 
 def sendable(error: BaseException) -> Exception:
@@ -40,6 +40,11 @@ def set_closing_cause(
     """Give an error of a closed queue the failure that closed it, with its remote traceback."""
     if cause is not None and isinstance(error, OutOfRangeError | QueueClosedError):
         error.__cause__ = failure_of_message(cause, "where the queue was closed", loads)
+
+
+def has_frames(cause: BaseException | None) -> bool:
+    """Return whether the cause of a failure from elsewhere shows where it was raised."""
+    return not isinstance(cause, RemoteTraceback) or '  File "' in cause.text
 
 
 _OURS: Final = b"\0"

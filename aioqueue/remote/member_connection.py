@@ -39,7 +39,7 @@ class MemberConnection:
     """The connection of one program to the register; subclasses have the transport.
 
     Args:
-        name: name of the coordinator.
+        label: what the coordinator is called in messages.
         coordinator: returns the coordinator of this program, while it is in use.
         thread_name: name of the thread.
     """
@@ -48,9 +48,9 @@ class MemberConnection:
     """Seconds after which to report even if nothing has changed; ``None`` for never."""
 
     def __init__(
-        self, name: str, coordinator: Callable[[], CoordinatorView | None], thread_name: str
+        self, label: str, coordinator: Callable[[], CoordinatorView | None], thread_name: str
     ) -> None:
-        self.name = name
+        self.label = label
         self._coordinator = coordinator
         self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._pending: dict[object, Callable[[Any], object]] = {}  # calls without an answer
@@ -80,6 +80,10 @@ class MemberConnection:
         """
         raise NotImplementedError
 
+    def decoded(self, answer: Any) -> Any:
+        """Return what an answer says, in the thread of the connection."""
+        return answer
+
     def send_last(self, report: Any) -> None:
         """Send the last report, as this program no longer uses the coordinator."""
         raise NotImplementedError
@@ -98,6 +102,10 @@ class MemberConnection:
         Raises:
             RuntimeError: it may not.
         """
+
+    def is_current(self) -> bool:
+        """Return whether the caller is the thread of the connection, which must not wait for it."""
+        return threading.current_thread() is self._thread
 
     # Callable in any thread, in signal handlers, and by finalizers.
 
@@ -131,7 +139,7 @@ class MemberConnection:
 
         The thread of the connection does not wait for itself.
         """
-        if threading.current_thread() is self._thread:
+        if self.is_current():
             return
         event = threading.Event()
         # Check and register under one lock: an acknowledgement or the end comes before, and is seen
@@ -254,11 +262,7 @@ class MemberConnection:
             self._end(self.ended_error())
             return
         try:
-            self.send(
-                method,
-                arguments,
-                lambda *answer: self.call_soon(partial(self._on_answer, call_id, *answer)),
-            )
+            self.send(method, arguments, partial(self._answer_soon, call_id))
         except Exception as error:  # the connection is just ending
             self._end(self.died_error(error))
 
@@ -271,7 +275,7 @@ class MemberConnection:
             return
         then = self._pending.pop(call_id, None)
         if then is not None:
-            then(answer)
+            then(self.decoded(answer))
 
     def _end(self, error: Exception) -> None:
         if self.ended_by is not None:

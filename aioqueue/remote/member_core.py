@@ -11,8 +11,9 @@ from typing import Any, Final
 from aioqueue.coordination.coordinator_core import BLOCK_NAME, CoordinatorCore
 from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
 from aioqueue.core.elements.values import is_iterable
+from aioqueue.errors import set_cause
 from aioqueue.processes.failures import failure_of_message, message_of_failure
-from aioqueue.remote.failures import sendable
+from aioqueue.remote.failures import has_frames, sendable
 from aioqueue.remote.member_connection import MemberConnection
 from aioqueue.remote.members import ActiveWorker, Failure, News, ProgramReport
 from aioqueue.system.locks import call_with_lock
@@ -60,6 +61,11 @@ class MemberCore(CoordinatorCore):
         self._local_stopped_by: str | None = None
         self._active_workers: list[ActiveWorker] = []
         self._joining_keys: list[str] = []  # the tasks that wait in a join
+
+    @property
+    def life(self) -> str:
+        """Identifies this program."""
+        return self._life
 
     # What depends on where programs run.
 
@@ -171,9 +177,9 @@ class MemberCore(CoordinatorCore):
         return work
 
     def end_work(self, work: object) -> None:
-        assert isinstance(work, ActiveWorker)
-        call_with_lock(self._lock, self._active_workers.remove, work)
-        self.connection.schedule_report()
+        if isinstance(work, ActiveWorker):  # else it began before this program took part
+            call_with_lock(self._lock, self._active_workers.remove, work)
+            self.connection.schedule_report()
 
     def _current_worker(self) -> ActiveWorker:
         found = self.worker_here()
@@ -297,7 +303,11 @@ class MemberCore(CoordinatorCore):
 
     def _accept_failure(self, failure: Failure) -> None:
         error = failure_of_message(failure.message, failure.place, self.loads)
-        worker = f"{failure.worker} ({failure.place})"
+        if not has_frames(error.__cause__):
+            set_cause(error, None)  # it was made where nothing runs, to report a death
+        worker = failure.worker
+        if failure.place not in worker:
+            worker = f"{worker} ({failure.place})"
         if self._is_over():
             _log.error("worker %s failed after the join", worker, exc_info=error)
             return
@@ -310,7 +320,7 @@ class MemberCore(CoordinatorCore):
     def connection_lost(self, error: Exception) -> None:
         """Handle the loss of the connection: no more stops of other programs arrive."""
         if not self._is_over():
-            super().stop(error, f"coordinator '{self.connection.name}'")
+            super().stop(error, self.connection.label)
 
 
 class OtherProgramWorker(concurrent.futures.Future[None]):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.errors import WorkerDiedError, counted
 from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.telemetry.explain.registry import forget_coordinator
 
 
 class ActiveWorker(NamedTuple):
@@ -98,6 +99,13 @@ class _Member:
         self.taken = taken
 
 
+def _judge() -> CoordinatorCore:
+    """Make the coordinator that decides what counts as a failure; it has no workers itself."""
+    core = CoordinatorCore(())  # the program of a clean stop has filtered it already
+    forget_coordinator(core)
+    return core
+
+
 _Wait: TypeAlias = tuple[Callable[[], bool], Callable[[], object]]
 """Whether a request is due, and what answers it."""
 
@@ -106,21 +114,21 @@ class MemberRegister:
     """The programs of one coordinator. All its calls come from one thread.
 
     Args:
-        name: name of the coordinator.
+        label: what the coordinator is called in messages.
         dumps: pickles failures.
         loads: unpickles failures.
     """
 
     def __init__(
         self,
-        name: str,
+        label: str,
         dumps: Callable[[Any], bytes] = pickle.dumps,
         loads: Callable[[bytes], Any] = pickle.loads,
     ) -> None:
-        self._name = name
+        self._label = label
         self._dumps, self._loads = dumps, loads
         self._run = 0
-        self._core = CoordinatorCore(())  # the program of a clean stop has filtered it already
+        self._core = _judge()
         self._failures: list[tuple[str, Failure]] = []  # with the program of each
         self._has_unreported_failure = False  # whether some failure was in no join's report
         self._stopped_by: str | None = None
@@ -146,13 +154,13 @@ class MemberRegister:
                 member.number = report.number
                 member.joining = frozenset(report.joining)
                 self._update_workers(member, report.workers)
-        self._notify_changed()
+        self.answer_waiting()
         return self._news(report.life, report.seen if report.run == self._run else 0)
 
     def leave(self, report: ProgramReport) -> None:
         """Accept the last report of a program."""
         self.report(report)
-        self._dismiss(report.life)
+        self.dismiss(report.life)
 
     def clear(self, run: int) -> int:
         """Forget the stop and all failures, unless another program already has; return the new
@@ -176,6 +184,11 @@ class MemberRegister:
         if self._stopped_by is None:
             self._stopped_by = failure.worker
 
+    def stop(self, stopped_by: str) -> None:
+        """Stop all programs, without a failure."""
+        self._stop(stopped_by)
+        self.answer_waiting()
+
     def _stop(self, stopped_by: str) -> None:
         self._core.stop(None, stopped_by)
         if self._stopped_by is None:
@@ -196,7 +209,13 @@ class MemberRegister:
     # Requests of programs.
 
     def news(
-        self, life: str, run: int, seen: int, is_stopped: bool, then: Callable[[News], object]
+        self,
+        life: str,
+        run: int,
+        seen: int,
+        is_stopped: bool,
+        then: Callable[[News], object],
+        has_left: Callable[[], bool] = bool,
     ) -> None:
         """Answer with the state of the cluster as soon as it has news for a program.
 
@@ -206,10 +225,12 @@ class MemberRegister:
             seen: how many failures it knows.
             is_stopped: whether it knows of a stop.
             then: called with the news.
+            has_left: returns whether nobody waits for the answer any more.
         """
         self._answer_when(
             lambda: (
-                self._run != run
+                has_left()
+                or self._run != run
                 or len(self._failures) > seen
                 or (self._stopped_by is not None and not is_stopped)
             ),
@@ -227,10 +248,16 @@ class MemberRegister:
             if worker.key not in joining
         ]
 
-    def wait_ended(self, keys: Collection[str], then: Callable[[list[str]], object]) -> None:
+    def wait_ended(
+        self,
+        keys: Collection[str],
+        then: Callable[[list[str]], object],
+        has_left: Callable[[], bool] = bool,
+    ) -> None:
         """Answer with those of some workers that have ended, as soon as one has."""
         self._answer_when(
-            lambda: bool(self._ended_among(keys)), lambda: then(self._ended_among(keys))
+            lambda: has_left() or bool(self._ended_among(keys)),
+            lambda: then(self._ended_among(keys)),
         )
 
     def place_of(self, key: str) -> str:
@@ -241,7 +268,16 @@ class MemberRegister:
                 return f"{worker.name}, {member.place}"
         return ""
 
+    def place_of_program(self, life: str) -> str:
+        """Return where a program runs."""
+        member = self._members.get(life)
+        return "" if member is None else member.place
+
     # For observers.
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped_by is not None
 
     def joining(self) -> int:
         return sum(len(member.joining) for member in self._members.values())
@@ -273,7 +309,8 @@ class MemberRegister:
         else:
             self._waits.append((is_due, answer))
 
-    def _notify_changed(self) -> None:
+    def answer_waiting(self) -> None:
+        """Answer the requests that are due; their programs may have left."""
         # An answer may bring a request that waits again: it goes into the new list.
         waits, self._waits = self._waits, []
         for is_due, answer in waits:
@@ -281,46 +318,49 @@ class MemberRegister:
 
     # Members.
 
-    def end(self, lives: Iterable[str], describe: Callable[[str], str]) -> None:
+    def end(
+        self, lives: Iterable[str], describe: Callable[[str], str], *, if_idle: bool = False
+    ) -> None:
         """Remove programs that have died. Workers that they had are a failure.
 
         Args:
             lives: the programs.
             describe: returns how a program has died; called with where it ran.
+            if_idle: whether it is a failure even if the program had no workers.
         """
         dead = [life for life in lives if life in self._members]
         for life in dead:
             # With no program left, nobody needs the news, and a later program starts afresh.
             if len(dead) < len(self._members):
-                self._record_death(self._members[life], describe)
+                self._record_death(self._members[life], describe, if_idle)
         for life in dead:
-            self._dismiss(life)
+            self.dismiss(life)
 
-    def _record_death(self, member: _Member, describe: Callable[[str], str]) -> None:
+    def _record_death(self, member: _Member, describe: Callable[[str], str], if_idle: bool) -> None:
         kept = [worker for worker in member.workers.values() if worker.is_local]
-        if kept:
-            names = ", ".join(worker.name for worker in kept)
-            error = WorkerDiedError(
-                f"coordinator '{self._name}': {counted(len(kept), 'worker')} ({names})"
-                f" {describe(member.place)}"
-            )
-            message = message_of_failure(error, self._dumps, self._loads)
-            self._record("", Failure(message, names, member.place))
+        if not kept and not if_idle:
+            return
+        names = ", ".join(worker.name for worker in kept)
+        who = f"{counted(len(kept), 'worker')} ({names}) " if kept else ""
+        error = WorkerDiedError(f"{self._label}: {who}{describe(member.place)}")
+        message = message_of_failure(error, self._dumps, self._loads)
+        self._record("", Failure(message, names or member.place, member.place))
 
-    def _dismiss(self, life: str) -> None:
+    def dismiss(self, life: str) -> None:
+        """Remove a program that has left."""
         del self._members[life]
         # A failure that no join has reported waits for the next program.
         if not self._members and not self._has_unreported_failure:
             self._reset()
-        self._notify_changed()
+        self.answer_waiting()
 
     def _reset(self) -> None:
         self._run += 1
-        self._core = CoordinatorCore(())
+        self._core = _judge()
         self._failures = []
         self._has_unreported_failure = False
         self._stopped_by = None
         self._ended = set()
         for member in self._members.values():
             member.taken = 0
-        self._notify_changed()
+        self.answer_waiting()

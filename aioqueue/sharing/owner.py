@@ -192,6 +192,11 @@ class Server:
             self._services[number] = service
         return number
 
+    def remove(self, number: int) -> None:
+        """Serve an object no longer."""
+        with self._lock:
+            self._services.pop(number, None)
+
     def add_name(self, name: str, number: int) -> None:
         """Let other processes of this user find an object by a name.
 
@@ -252,9 +257,7 @@ class Server:
     # For the thread, and the services in it.
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> None:
-        heapq.heappush(
-            self._timers, (monotonic() + seconds, next(self._timer_numbers), call)
-        )
+        heapq.heappush(self._timers, (monotonic() + seconds, next(self._timer_numbers), call))
 
     def note_answers(self, client: Client) -> None:
         self._with_answers[client] = None
@@ -550,5 +553,3 @@ def _forget(ended: Server) -> None:
     global _current
     if _current is ended:
         _current = None
-
-

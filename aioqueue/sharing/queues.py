@@ -54,6 +54,8 @@ from aioqueue.errors import (
     queue_label,
 )
 from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.queues.aio import AsyncMethods
+from aioqueue.queues.blocking import BlockingMethods
 from aioqueue.queues.queue_core import QueueCore, QueueFace, add_rows_note, face_of
 from aioqueue.remote.failures import sendable
 from aioqueue.sharing import addresses, frames, sealing
@@ -503,9 +505,7 @@ class QueueService:
         error = None if cause is None else failure_of_message(cause, "where the queue was closed")
         if self.core.wakers:
             self.core.drop_dead_loops()
-        deliver(
-            self.machine.close(cancel_pending_enqueues=cancel_pending_enqueues, cause=error)
-        )
+        deliver(self.machine.close(cancel_pending_enqueues=cancel_pending_enqueues, cause=error))
 
 
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
@@ -664,7 +664,9 @@ class RemoteMachine:
         self.max_bytes = description.max_bytes
         self.storage = RemoteStorage(description.spec)
         self._spec = description.spec
-        self._sealing = SealingSpec(description.spec) if sealing.has_objects(description.spec) else None
+        self._sealing = (
+            SealingSpec(description.spec) if sealing.has_objects(description.spec) else None
+        )
         self._is_of_objects = type(description.spec) is ObjectSpec
         self._has_pairs = type(description.spec) is PriorityObjectSpec
         self._lock: Any = machine_lock()  # guards the states of attempts
@@ -853,15 +855,10 @@ class RemoteMachine:
         if attempt.state is GRANTED:
             if call.body is not None:
                 self._unpack(call)
-            connection = call.connection
-            number = call.number
-            assert connection.memory is not None
-            # The hand-over. It is the last thing that can be undone, and cannot fail.
-            connection.memory.acknowledge(number)
+            # The hand-over. It comes last, and cannot fail.
+            call.connection.acknowledge(call.number)
             attempt.state = DONE
             del self._calls[attempt]
-            connection.settle(number)
-            connection.acknowledge((number,))
             return ()
         self._read_error(call)
         return ()
@@ -986,19 +983,11 @@ class RemoteMachine:
         return ()
 
     def commit_leases(self, attempts: Iterable[Attempt]) -> Collection[Waker]:
-        calls = []
         for attempt in attempts:
             call = self._calls.pop(attempt, None)
             if call is not None and attempt.state is GRANTED:
                 attempt.state = DONE
-                calls.append(call)
-        for connection in {call.connection for call in calls}:
-            numbers = [call.number for call in calls if call.connection is connection]
-            for number in numbers:
-                if connection.memory is not None:
-                    connection.memory.acknowledge(number)
-                connection.settle(number)
-            connection.acknowledge(numbers)
+                call.connection.acknowledge(call.number)
         return ()
 
     def attempts_in(self, waker: Waker) -> list[Attempt]:
@@ -1190,22 +1179,16 @@ def share_queue(core: QueueCore, name: str | None) -> None:
         shared.server.add_name(name, shared.number)
 
 
-class _RemoteMethods:
-    """What both faces of a handle do in another way than those of a local queue."""
-
-    _core: Any
-    _machine: RemoteMachine
-
-    def _failure(self, attempt: Attempt, error: BaseException) -> None:
-        if isinstance(attempt, PutMany):
-            add_rows_note(attempt, error)
+def _note_rows(attempt: Attempt, error: BaseException) -> None:
+    if isinstance(attempt, PutMany):
+        add_rows_note(attempt, error)
 
 
-class RemoteAsyncMethods(_RemoteMethods):
+class RemoteAsyncMethods(AsyncMethods[Any]):
     """The waits of the async face of a handle."""
 
     def _bind(self, core: QueueCore) -> None:
-        super()._bind(core)  # type: ignore[misc]
+        super()._bind(core)
         self._budget = self._allowance = float("inf")  # each call lets other tasks run
 
     def _spend_budget(self, n: int) -> None:
@@ -1222,10 +1205,10 @@ class RemoteAsyncMethods(_RemoteMethods):
         return waker
 
     async def wait_closed(self) -> None:
-        await self._complete_wait(UntilClosed())  # type: ignore[attr-defined]
+        await self._complete_wait(UntilClosed())
 
     async def join(self) -> None:
-        await self._complete_wait(UntilDone())  # type: ignore[attr-defined]
+        await self._complete_wait(UntilDone())
 
     async def _complete(
         self, attempt: Attempt, max_wait: float | None = None, may_stand_by: bool = False
@@ -1257,7 +1240,7 @@ class RemoteAsyncMethods(_RemoteMethods):
                     # An enqueue may have been on its way in when the stop came. Then it has
                     # happened, and the stop ends the next call.
                     if attempt.state is WITHDRAWN:
-                        raise self._stopped_error(attempt)  # type: ignore[attr-defined]
+                        raise self._stopped_error(attempt)
                 if attempt.borrower is not None:
                     machine.count_wait(attempt, perf_counter() - began)
                 else:
@@ -1269,10 +1252,10 @@ class RemoteAsyncMethods(_RemoteMethods):
             if not isinstance(error, GeneratorExit):
                 await self._settle(attempt, waker)
             if attempt.state is not DONE or isinstance(attempt, Take):
-                self._failure(attempt, error)
+                _note_rows(attempt, error)
                 raise
             if not waker.defer(error, asked):
-                self._failure(attempt, error)
+                _note_rows(attempt, error)
                 raise
         finally:
             if meter is not None:
@@ -1292,14 +1275,14 @@ class RemoteAsyncMethods(_RemoteMethods):
             await waker.wait_shielded(settlement)
 
 
-class RemoteBlockingMethods(_RemoteMethods):
+class RemoteBlockingMethods(BlockingMethods[Any]):
     """The waits of the blocking face of a handle."""
 
     def wait_closed(self, *, timeout: float | None = None) -> None:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
         with SHORTENED:
-            self._complete_wait(UntilClosed(), "wait_closed", timeout)  # type: ignore[attr-defined]
+            self._complete_wait(UntilClosed(), "wait_closed", timeout)
 
     def _complete(
         self,
@@ -1310,10 +1293,9 @@ class RemoteBlockingMethods(_RemoteMethods):
     ) -> None:
         """Send an attempt, wait for what becomes of it, and commit it."""
         if in_event_loop():
-            super()._complete(attempt, method, timeout, max_wait)  # type: ignore[misc]
+            super()._complete(attempt, method, timeout, max_wait)
             return
         machine, core = self._machine, self._core
-        face: Any = self
         meter = None
         began = attempt.began = perf_counter()
         scopes = current_scopes()
@@ -1333,17 +1315,17 @@ class RemoteBlockingMethods(_RemoteMethods):
                 meter = current_meter.get()
                 if meter is not None:
                     meter.wait_started(attempt, core.name, began)
-                is_in_time = face._wait(attempt, waker, began, limit, None)
+                is_in_time = self._wait(attempt, waker, began, limit, None)
                 if attempt.state is WITHDRAWN:
                     self._settle(attempt, waker)
                     # An enqueue may have been on its way in when its time was up. Then it has
                     # happened.
                     if attempt.state is WITHDRAWN and not is_in_time:
-                        raise face._timeout_error(
+                        raise self._timeout_error(
                             attempt, method, timeout if limit == timeout else None
                         )
                     if attempt.state is WITHDRAWN:
-                        raise face._cancelled_error(attempt, method)
+                        raise self._cancelled_error(attempt, method)
                 if attempt.borrower is not None:
                     machine.count_wait(attempt, perf_counter() - began)
                 else:
@@ -1352,7 +1334,7 @@ class RemoteBlockingMethods(_RemoteMethods):
             if attempt.state is not WITHDRAWN:
                 apply_deferred(machine.withdraw, attempt)
             self._settle(attempt, waker)
-            self._failure(attempt, error)
+            _note_rows(attempt, error)
             raise
         finally:
             if meter is not None:

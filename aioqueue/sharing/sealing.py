@@ -96,7 +96,11 @@ def seal(thing: Any) -> Any:
     """
     if type(thing) is Sealed or is_plain(thing):
         return thing
-    data, buffers = parts_of(thing)
+    try:
+        data, buffers = parts_of(thing)
+    except Exception as error:
+        error.add_note("the queue is shared, so its elements have to be pickled")
+        raise
     return Sealed(data, buffers, size_of((thing,)))
 
 

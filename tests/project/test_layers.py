@@ -28,6 +28,7 @@ ROOMS = (
     ("processes",),
     ("batcher", "latest"),
     ("remote",),
+    ("sharing",),
     ("sync",),
     ("",),  # the package itself
     ("testing", "preemption"),

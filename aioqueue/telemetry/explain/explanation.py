@@ -395,6 +395,8 @@ class Explanation:
         waits: other waits, not at queues.
         hints: what may be a root cause, or as it should be: callers that wait for elements of a
             queue that other code fills by hand.
+        processes: the explanations of the other processes that share a coordinator with this one,
+            of those that answer within half a second.
     """
 
     culprits: tuple[Culprit, ...]
@@ -404,6 +406,7 @@ class Explanation:
     pid: int
     waits: tuple[ExplainedWait, ...] = ()
     hints: tuple[Culprit, ...] = ()
+    processes: tuple[Explanation, ...] = ()
 
     def __str__(self) -> str:
         return in_safe_lines("\n".join(self._lines()))
@@ -428,6 +431,8 @@ class Explanation:
                 if number == 0:
                     yield title
                 yield line
+        for process in self.processes:
+            yield from process._lines()
 
 
 # How the text stays short.

@@ -66,8 +66,20 @@ def items_in_progress() -> dict[int, str]:
     }
 
 
-def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
-    """Like `explain`, for the given coordinators."""
+def explain_for(coordinators: Sequence[Coordinating], *, everywhere: bool = True) -> Explanation:
+    """Like `explain`, for the given coordinators.
+
+    Args:
+        coordinators: the coordinators.
+        everywhere: whether to ask the other processes that share them, too.
+    """
+    # First of all: meanwhile this process moves on, and its facts should be of one moment.
+    elsewhere = {
+        one.pid: one
+        for coordinator in coordinators
+        if everywhere
+        for one in coordinator.elsewhere()
+    }
     with current_frames() as frames:
         stages = tuple(run.explained(frames) for run in known_runs())
         filled = {key for stage in stages for key in (stage.into_key, stage.source_key)}
@@ -91,6 +103,7 @@ def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
         os.getpid(),
         waits,
         hints,
+        tuple(elsewhere.values()),
     )
 
 
