@@ -13,7 +13,6 @@ first call.
 from __future__ import annotations
 
 import atexit
-import pickle
 import select
 import socket
 import threading
@@ -671,9 +670,3 @@ def _flush_all() -> None:
     """Send the acknowledgements that wait still. The end of this process closes the sockets."""
     for connection in list(_connections.values()):
         connection._send_notes()
-
-
-def describe(address: Address, thing: int) -> Any:
-    """Ask an owner what one of its objects is."""
-    body = connection_to(address).request(thing, frames.DESCRIBE, b"")
-    return pickle.loads(body)

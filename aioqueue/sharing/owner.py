@@ -32,6 +32,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple, Protocol
 
+from aioqueue.base.public_names import World
 from aioqueue.remote.failures import message_of_error
 from aioqueue.sharing import addresses, frames, memory
 from aioqueue.sharing.frames import FrameError, FrameSocket
@@ -76,8 +77,9 @@ class Service(Protocol):
 
     label: str
 
-    def describe(self) -> Any:
-        """Return what a client needs to know to make a handle: something that can be pickled."""
+    def pickled(self, world: World) -> tuple[Any, ...]:
+        """Return what makes a face of the object in another process: a function of ours, and its
+        arguments, as ``__reduce__`` returns them. Finding an object by its name uses it, too."""
 
     def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
         """Begin a call of a client. Answer it now or later, once: `Client.answer`, `Client.fail`.
@@ -359,7 +361,8 @@ class Server:
             if service is None:
                 client.fail(number, LookupError(f"process {os.getpid()} shares no object {thing}"))
             else:
-                client.answer(number, pickle.dumps(service.describe()))
+                world: Any = "sync" if bytes(body) == b"sync" else "aio"
+                client.answer(number, pickle.dumps(service.pickled(world)))
         elif kind == frames.HELLO:
             check_version(body)
         else:

@@ -222,9 +222,6 @@ class QueueService:
         self._borrowers: dict[tuple[Client, int], Borrower] = {}
         self._callers: weakref.WeakKeyDictionary[Client, _Caller] = weakref.WeakKeyDictionary()
 
-    def describe(self) -> Any:
-        return "queue", self.description
-
     @property
     def description(self) -> QueueDescription:
         core = self.core
