@@ -88,6 +88,7 @@ def _connected(name: str, timeout: float | None, world: World) -> Any:
             )
         found = _face_within(name, world, timeout)
     if found is None:
+        addresses.remove_stale_files(addresses.folder())
         waited = f" within {timeout:.4g} s" if timeout else ""
         killed = f"; process {last_owner}, which did, was killed" if last_owner else ""
         raise LookupError(
