@@ -16,27 +16,35 @@ import atexit
 import select
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from threading import get_ident
 from time import perf_counter
 from typing import Any, Final, Protocol
 
-from aioqueue.core.attempts import Attempt
+from aioqueue.core.attempts import DONE, PENDING, Attempt
 from aioqueue.errors import WorkerDiedError
 from aioqueue.remote.failures import error_of_message
 from aioqueue.sharing import addresses, frames, memory
 from aioqueue.sharing.frames import FrameError, FrameSocket
 from aioqueue.sharing.memory import SLOTS, Parts, SharedMemory, inline
-from aioqueue.sharing.owner import Address, check_version, hello_body
+from aioqueue.sharing.owner import MOST_UNSENT, Address, check_version, hello_body
 from aioqueue.sharing.peers import Peer, died_error, peer_pid
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import call_with_lock, machine_lock
+from aioqueue.worlds.waker import deliver
 
 _MOMENT: Final = 1.0
 """Milliseconds that an acknowledgement waits for a call that takes it along."""
 
 _PLACE: Final = "in the process that shares it"
+
+
+class Room(Attempt):
+    """A caller that waits, before it pickles, until less is on the way to the owner."""
+
+    __slots__ = ()
 
 
 class Call(Protocol):
@@ -93,6 +101,7 @@ class Connection:
         self._is_thread_armed = False  # whether the thread sends these lists within a moment
         self._has_reader = True  # whether somebody has the reading role: at first, the thread
         self.listeners: dict[int, Callable[[memoryview], object]] = {}  # of news, by object
+        self._rooms: deque[Room] = deque()  # callers that wait for room, in their order
         self._end: Callable[[], BaseException] | None = None
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for end in (self._wake_receiver, self._wake_sender):
@@ -144,6 +153,34 @@ class Connection:
             calls[number % SLOTS] = call
         else:
             call.cut_off()
+
+    def room(self, host: Any, waker: Any) -> Room | None:
+        """Return what a caller that is about to send much must wait for; ``None`` if nothing."""
+        if self.socket.outgoing_bytes <= MOST_UNSENT and not self._rooms:
+            return None
+        room = Room()
+        room.host, room.waker = host, waker
+        self._rooms.append(room)
+        self.need_reader()
+        self._wake_reader()
+        return room
+
+    def leave_room(self, room: Room) -> None:
+        """Note that a caller does not wait for room any more: the next one may go on."""
+        with suppress(ValueError):
+            self._rooms.remove(room)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Let the first caller go on, if there is room now. It makes place for the next one."""
+        rooms = self._rooms
+        if rooms and (self.socket.outgoing_bytes <= MOST_UNSENT or self._end is not None):
+            room = rooms[0]
+            if room.state is PENDING:
+                room.state = DONE
+                waker: Any = room.waker
+                waker.notify(room)
+                deliver((waker,))
 
     def forget(self, call: Call) -> None:
         """Forget a call that expects no answer any more."""
@@ -291,7 +328,7 @@ class Connection:
             self._give_role_to_thread()
 
     def _free_role(self) -> bool:
-        if self._calls or self.listeners or self.socket.has_outgoing:
+        if self._calls or self.listeners or self.socket.has_outgoing or self._rooms:
             return False
         self._has_reader = False
         return True
@@ -315,6 +352,7 @@ class Connection:
             if descriptor == socket_fd:
                 if events & select.POLLOUT:
                     self.socket.flush()
+                    self._make_room()
                 if events & ~select.POLLOUT:
                     self._receive()
             elif descriptor == self.peer.sentinel:
@@ -476,6 +514,7 @@ class Connection:
         calls = call_with_lock(self._lock, self._set_end, error)
         for call in calls:
             call.cut_off()
+        self._make_room()
         for listener in list(self.listeners.values()):
             with suppress(Exception):
                 listener(memoryview(b""))

@@ -51,6 +51,10 @@ MOST_CLIENTS: Final = 4096
 MOST_CALLS: Final = memory.SLOTS
 """How many calls of one client can be unsettled at the same time."""
 
+MOST_UNSENT: Final = 4 << 20
+"""How many bytes may wait in this process for the other end to read. Beyond that, the owner makes no
+answers for a client, and callers of a client wait before they pickle."""
+
 _DESCRIPTOR_PAUSE: Final = 0.1
 """Seconds to wait for a descriptor when this process has none left for a client."""
 
@@ -122,6 +126,7 @@ class Client:
         self.services: set[Service] = set()
         self.memory: SharedMemory | None = None
         self.has_gone = False
+        self._postponed: deque[Callable[[], object]] = deque()
         self._answers: list[bytes] = []  # what this round of the thread sends together
 
     def __str__(self) -> str:
@@ -148,6 +153,19 @@ class Client:
 
     def is_acknowledged(self, number: int) -> bool:
         return self.memory is not None and self.memory.is_acknowledged(number)
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether more waits for this client to read than it should: do not answer it now."""
+        return self.socket.outgoing_bytes > MOST_UNSENT
+
+    def postpone(self, answer: Callable[[], object]) -> None:
+        """Have an answer made once the client has read what waits for it."""
+        self._postponed.append(answer)
+
+    def make_postponed(self) -> None:
+        while self._postponed and not self.is_congested:
+            self._postponed.popleft()()
 
     def send_answers(self) -> bool:
         """Send what this round has to say; return whether all has gone."""
@@ -393,6 +411,7 @@ class Server:
             if client not in self._clients:
                 continue
             all_sent = client.send_answers()
+            client.make_postponed()
             mask = _READ if all_sent else _READ | _WRITE
             if self._selector.get_key(client.socket).events != mask:
                 self._selector.modify(client.socket, mask, client)

@@ -8,6 +8,7 @@ plainly built-in data runs no such code in any case, and is left as it is where 
 from __future__ import annotations
 
 import pickle
+import pickletools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -44,6 +45,22 @@ class Sealed:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Sealed, (self.data, [pickle.PickleBuffer(one) for one in self.buffers], self.nbytes)
+
+
+def described(thing: Any) -> str:
+    """Describe a pickled object without unpickling it: its class, as far as the pickle shows it."""
+    if type(thing) is not Sealed:
+        return f"an object of {type(thing).__name__}"
+    strings: list[str] = []
+    try:
+        for opcode, argument, _ in pickletools.genops(thing.data):
+            if isinstance(argument, str):
+                strings.append(argument)
+            if opcode.name == "STACK_GLOBAL" and len(strings) >= 2:
+                return f"a pickled {strings[-2]}.{strings[-1]} of {len(thing.data)} bytes"
+    except Exception:
+        pass  # it is no pickle at all
+    return f"a pickle of {len(thing.data)} bytes"
 
 
 def _is_large(buffer: pickle.PickleBuffer) -> bool:
@@ -207,6 +224,12 @@ class SealingSpec:
         for place in self._objects:
             found[place] = _each_value(_unseal_value, found[place])
         return found
+
+
+def sealed_in(row: Row) -> list[Sealed]:
+    """Return the pickled objects of a row."""
+    values = row if type(row) is tuple else (row,)
+    return [value for value in values if type(value) is Sealed]
 
 
 def object_places(spec: Spec) -> tuple[int, ...]:
