@@ -150,6 +150,14 @@ class QueueCore:
     def capacity(self) -> int | None:
         return self.machine.capacity
 
+    def recent_statistics(self) -> Statistics:
+        """Return the statistics for a report, which must not wait for another process for long."""
+        return self.machine.statistics()
+
+    def recent_state(self) -> QueueState:
+        """Return the state for such a report."""
+        return self.machine.state
+
     def remember(self, waker: AsyncWaker) -> None:
         call_with_lock(self.lock, self.wakers.__setitem__, waker, None)
 

@@ -275,18 +275,34 @@ class Connection:
             self.need_reader()  # who also sends the rest
             self._wake_reader()
 
-    def request(self, thing: int, kind: int, body: bytes) -> memoryview:
+    def request(
+        self, thing: int, kind: int, body: bytes, seconds: float | None = None
+    ) -> memoryview:
         """Make a call that the owner answers at once, and block for its answer.
+
+        Args:
+            thing: the object that it concerns.
+            kind: the kind of the call.
+            body: what it says.
+            seconds: how long to wait at most.
 
         Raises:
             Exception: what the call raises there.
             WorkerDiedError: the owner has died.
+            TimeoutError: the owner has not answered in time: it may be stopped.
         """
         request = Request(self, thing)
+        deadline = None if seconds is None else perf_counter() + seconds
         try:
             self.begin(request, kind, body)
             while not request.has_ended:
-                request.waker.wait(None)
+                left = None if deadline is None else deadline - perf_counter()
+                if left is not None and left <= 0:
+                    self.need_reader()  # who forgets the call once it is answered
+                    raise TimeoutError(f"process {self.peer.pid} has not answered in {seconds} s")
+                request.waker.wait(left)
+        except TimeoutError:
+            raise
         except BaseException:
             self.forget(request)
             raise

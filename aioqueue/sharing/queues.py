@@ -9,7 +9,6 @@ step before it returns.
 from __future__ import annotations
 
 import importlib
-import itertools
 import logging
 import pickle
 import struct
@@ -25,10 +24,13 @@ from aioqueue.base.public_names import World
 from aioqueue.base.tracebacks import SHORTENED
 from aioqueue.core.attempts import (
     CLOSED,
+    DEQUEUE,
     DONE,
     ENQUEUE,
     FAILED,
     GRANTED,
+    NEITHER,
+    OPEN,
     PENDING,
     WITHDRAWN,
     Attempt,
@@ -45,7 +47,7 @@ from aioqueue.core.attempts import (
 from aioqueue.core.elements.object_spec import ObjectSpec, PriorityObjectSpec
 from aioqueue.core.elements.spec import Columns, Row, Spec
 from aioqueue.core.fast_path import NOTHING, Waiting
-from aioqueue.core.meters import current_meter
+from aioqueue.core.meters import Durations, current_meter
 from aioqueue.core.storage.protocol import Held
 from aioqueue.core.storage.sized import WeighedStorage, size_of
 from aioqueue.errors import (
@@ -71,7 +73,6 @@ from aioqueue.sharing.connection import (
 from aioqueue.sharing.memory import Parts
 from aioqueue.sharing.owner import Address, Client, Server, running_server, server
 from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
-from aioqueue.system.forks import PROCESS
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import (
@@ -552,6 +553,9 @@ class QueueService:
     def _state(self) -> str:
         return self.machine.state.value
 
+    def _recent(self) -> tuple[Statistics, QueueState]:
+        return self.machine.statistics(), self.machine.state
+
     def _capacity(self) -> int | None:
         return self.machine.capacity
 
@@ -574,6 +578,7 @@ class QueueService:
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
     "capacity": QueueService._capacity,
     "close": QueueService._close,
+    "recent": QueueService._recent,
     "resize": QueueService._resize,
     "state": QueueService._state,
     "statistics": QueueService._statistics,
@@ -683,9 +688,10 @@ class RemoteStorage:
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
+        self.size = 0  # as the owner last said
 
     def __len__(self) -> int:
-        return 0
+        return self.size
 
     def is_large(self, n: int) -> bool:
         return True
@@ -735,8 +741,11 @@ class RemoteMachine:
         self._lock: Any = machine_lock()  # guards the states of attempts
         self._calls: dict[Attempt, AttemptCall] = {}
         self._connection: Connection | None = None
-        self._process = PROCESS.number
-        self._borrowers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        # What the callers of this process have waited, and what the owner has said last.
+        self._enqueue_waits, self._dequeue_waits = Durations(), Durations()
+        nothing = Statistics(0, None, 0, 0, 0, 0, 0.0, 0.0)
+        self._recent: tuple[Statistics, QueueState] = (nothing, OPEN)
+        self._silent_until = 0.0  # until when the owner is not asked again for a report
 
     # Connecting.
 
@@ -758,7 +767,6 @@ class RemoteMachine:
         self._lock = machine_lock()
         self._calls = {}
         self._connection = None
-        self._process = PROCESS.number
 
     def end_error(self, attempt: Attempt | None) -> BaseException:
         """Make the error of a call that the owner does not answer, since it has ended."""
@@ -859,7 +867,7 @@ class RemoteMachine:
                 flags |= _UP_TO
             if attempt.expired:
                 flags |= _EXPIRED
-            borrower = 0 if attempt.borrower is None else self._number_of(attempt.borrower)
+            borrower = 0 if attempt.borrower is None else attempt.borrower.number
             wait = -1.0 if max_wait is None else max_wait
             return TAKE, _TAKE.pack(attempt.n, flags, wait, borrower)
         if kind is Put:
@@ -883,12 +891,6 @@ class RemoteMachine:
             return PUT_MANY, _PUT.pack(flags, attempt.n) + packed
         return (UNTIL_CLOSED if kind is UntilClosed else UNTIL_DONE), bytes((flags,))
 
-    def _number_of(self, borrower: Any) -> int:
-        found = self._borrowers.get(borrower)
-        if found is None:
-            found = self._borrowers[borrower] = next(_borrower_numbers)
-        return found
-
     def note_answer(self, call: AttemptCall, kind: int, body: Any) -> bool:
         """Note the answer of a call; return whether its caller is to be woken."""
         lock = self._lock
@@ -902,6 +904,7 @@ class RemoteMachine:
             if attempt.state is not PENDING:
                 return False
             call.kind, call.body = kind, body
+            self._count_wait(attempt)
             connection = call.connection
             connection.forget(call)
             if kind != frames.OK:
@@ -917,6 +920,11 @@ class RemoteMachine:
             waker: Any = attempt.waker
             waker.notify(attempt)
         return True
+
+    def _count_wait(self, attempt: Attempt) -> None:
+        if attempt.began and attempt.side is not NEITHER:
+            waits = self._dequeue_waits if type(attempt) is Take else self._enqueue_waits
+            waits.add(perf_counter() - attempt.began)
 
     def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Waker]:
         """Unpack what a call got, and make the hand-over. Its caller runs on.
@@ -1030,6 +1038,8 @@ class RemoteMachine:
             return None
         if attempt.state is not PENDING and (if_pending or attempt.state is not GRANTED):
             return None
+        if attempt.state is PENDING:
+            self._count_wait(attempt)
         attempt.state = WITHDRAWN
         settlement = call.settlement = Settlement()
         settlement.host, settlement.waker = self, attempt.waker
@@ -1132,8 +1142,32 @@ class RemoteMachine:
         found: Statistics = self._ask("statistics")
         return found
 
+    def recent(self) -> tuple[Statistics, QueueState]:
+        """Return the statistics and the state as the owner last said, if it does not answer now."""
+        if perf_counter() < self._silent_until:
+            return self._recent  # a report asks more than once
+        try:
+            body = self.connection().request(self.thing, CALL, _RECENT, _LONGEST_REPORT)
+            self._recent = pickle.loads(body)
+            self.storage.size = self._recent[0].size
+        except (OSError, WorkerDiedError):  # a TimeoutError is an OSError
+            self._silent_until = perf_counter() + _LONGEST_REPORT
+            connection = self._connection
+            if connection is not None and connection.has_ended:
+                self._recent = self._recent[0], CLOSED
+        return self._recent
+
     def waits(self) -> Waiting:
-        raise NotImplementedError
+        """Return how long the callers of this process have waited, with the owner's statistics."""
+        statistics, _ = self.recent()
+        waiting = self.waiting()
+        return Waiting(
+            statistics,
+            self._enqueue_waits.counted(),
+            self._dequeue_waits.counted(),
+            sorted(one.began for one in waiting if one.side is ENQUEUE and one.began),
+            sorted(one.began for one in waiting if one.side is DEQUEUE and one.began),
+        )
 
     def resize(self, capacity: int | None) -> Collection[Waker]:
         self._ask("resize", capacity)
@@ -1159,7 +1193,11 @@ class RemoteMachine:
         """Do nothing: the cause is the owner's."""
 
 
-_borrower_numbers = itertools.count(1)
+_RECENT: Final = pickle.dumps(("recent", ()))
+
+_LONGEST_REPORT: Final = 1.0
+"""Seconds that a report waits for the owner. It may be stopped, or be what everybody waits for."""
+
 
 
 def _described(call: AttemptCall, value: Any, index: int) -> str:
@@ -1212,6 +1250,14 @@ class RemoteQueueCore(QueueCore):
 
     def would_deadlock(self, attempt: Attempt) -> bool:
         return False
+
+    def recent_statistics(self) -> Statistics:
+        statistics: Statistics = self.machine.recent()[0]
+        return statistics
+
+    def recent_state(self) -> QueueState:
+        state: QueueState = self.machine.recent()[1]
+        return state
 
 
 _cores: Final[weakref.WeakValueDictionary[tuple[Address, int], RemoteQueueCore]] = (
