@@ -97,7 +97,7 @@ def add_note(error: BaseException, note: str) -> None:
         return
 
 
-def set_cause(error: BaseException, cause: BaseException) -> None:
+def set_cause(error: BaseException, cause: BaseException | None) -> None:
     """Set the cause of an exception, even if its class refuses attributes."""
     BaseException.__setattr__(error, "__cause__", cause)
 

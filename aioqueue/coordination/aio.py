@@ -364,6 +364,9 @@ class QueueRunner(RunnerFace):
     that failure as the cause. A stop closes the queue and cancels its pending enqueues. Without a
     coordinator (`run`), ``exceptions_raised`` collects the failures. When the last worker has
     ended, the queue is closed with the first failure as the cause.
+
+    With ``None`` in place of the queue, the ops fill none, and there is nothing to close: a learner
+    that only takes, say. All other rules are the same.
     """
 
     __doc__ = with_sections(__doc__, RUNNER_ARGUMENTS)

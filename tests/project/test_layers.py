@@ -27,6 +27,8 @@ ROOMS = (
     ("coordination",),
     ("processes",),
     ("batcher", "latest"),
+    ("remote",),
+    ("sharing",),
     ("sync",),
     ("",),  # the package itself
     ("preemption",),
