@@ -228,15 +228,25 @@ def look_up(name: str) -> tuple[tuple[str, str, int], int] | None:
     path = _path_of(folder(), name)
     if _remove_if_stale(path) is None:
         return None
-    try:
-        with path.open("rb") as file:
-            found = _content(file)
-    except FileNotFoundError:
-        return None
+    found = _read(path)
     if found is None:
         return None
     where, token, pid = found["address"]
     return (str(where), str(token), int(pid)), int(found["object"])
+
+
+def last_owner(name: str) -> int:
+    """Return the process that had a name and has ended without giving it up; 0 if none has."""
+    found = _read(_path_of(folder(), name))
+    return 0 if found is None else int(found["address"][2])
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            return _content(file)
+    except FileNotFoundError:
+        return None
 
 
 @contextlib.contextmanager

@@ -13,27 +13,38 @@ first call.
 from __future__ import annotations
 
 import atexit
-import pickle
 import select
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from threading import get_ident
 from time import perf_counter
 from typing import Any, Final, Protocol
 
-from aioqueue.core.attempts import Attempt
+from aioqueue.core.attempts import DONE, PENDING, Attempt
 from aioqueue.errors import WorkerDiedError
 from aioqueue.remote.failures import error_of_message
 from aioqueue.sharing import addresses, frames, memory
 from aioqueue.sharing.frames import FrameError, FrameSocket
 from aioqueue.sharing.memory import SLOTS, Parts, SharedMemory, inline
-from aioqueue.sharing.owner import Address, check_version, hello_body
+from aioqueue.sharing.owner import MOST_UNSENT, Address, check_version, hello_body
 from aioqueue.sharing.peers import Peer, died_error, peer_pid
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import call_with_lock, machine_lock
+from aioqueue.worlds.waker import deliver
+
+_MOMENT: Final = 1.0
+"""Milliseconds that an acknowledgement waits for a call that takes it along."""
 
 _PLACE: Final = "in the process that shares it"
+
+
+class Room(Attempt):
+    """A caller that waits, before it pickles, until less is on the way to the owner."""
+
+    __slots__ = ()
 
 
 class Call(Protocol):
@@ -85,8 +96,12 @@ class Connection:
         self._calls: dict[int, Call] = {}  # those that expect an answer, by slot: see `memory`
         self._held: set[int] = set()  # slots of calls that were answered, and are not settled
         self._last_number = 0
+        self._to_acknowledge: list[int] = []
+        self._to_free: list[int] = []
+        self._is_thread_armed = False  # whether the thread sends these lists within a moment
         self._has_reader = True  # whether somebody has the reading role: at first, the thread
         self.listeners: dict[int, Callable[[memoryview], object]] = {}  # of news, by object
+        self._rooms: deque[Room] = deque()  # callers that wait for room, in their order
         self._end: Callable[[], BaseException] | None = None
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for end in (self._wake_receiver, self._wake_sender):
@@ -97,9 +112,16 @@ class Connection:
         if self.peer.sentinel is not None:
             self._poll.register(self.peer.sentinel, select.POLLIN)
         self._polls_writing = False
-        self._role_for_thread = threading.Lock()  # released to give the thread the reading role
-        self._role_for_thread.acquire()
-        self._is_closing = False
+        # While the thread does not read, it watches for the end of the owner.
+        self._idle_receiver, self._idle_sender = socket.socketpair()
+        for end in (self._idle_receiver, self._idle_sender):
+            end.setblocking(False)
+        self._idle_poll = select.poll()
+        self._idle_poll.register(self._idle_receiver, select.POLLIN)
+        self._idle_poll.register(connected, 0)  # which reports only that it is closed
+        if self.peer.sentinel is not None:
+            self._idle_poll.register(self.peer.sentinel, select.POLLIN)
+        self._thread_has_role = True
         self.socket.send(frames.HELLO, 0, 0, hello_body())
         self._thread = threading.Thread(
             target=self._run, name="aioqueue-shared-client", daemon=True
@@ -132,6 +154,34 @@ class Connection:
         else:
             call.cut_off()
 
+    def room(self, host: Any, waker: Any) -> Room | None:
+        """Return what a caller that is about to send much must wait for; ``None`` if nothing."""
+        if self.socket.outgoing_bytes <= MOST_UNSENT and not self._rooms:
+            return None
+        room = Room()
+        room.host, room.waker = host, waker
+        self._rooms.append(room)
+        self.need_reader()
+        self._wake_reader()
+        return room
+
+    def leave_room(self, room: Room) -> None:
+        """Note that a caller does not wait for room any more: the next one may go on."""
+        with suppress(ValueError):
+            self._rooms.remove(room)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Let the first caller go on, if there is room now. It makes place for the next one."""
+        rooms = self._rooms
+        if rooms and (self.socket.outgoing_bytes <= MOST_UNSENT or self._end is not None):
+            room = rooms[0]
+            if room.state is PENDING:
+                room.state = DONE
+                waker: Any = room.waker
+                waker.notify(room)
+                deliver((waker,))
+
     def forget(self, call: Call) -> None:
         """Forget a call that expects no answer any more."""
         if self._calls.get(call.number % SLOTS) is call:
@@ -157,23 +207,52 @@ class Connection:
         self.send(frames.CANCEL, call.thing, call.number, body)
         self.need_reader()
 
-    def acknowledge(self, numbers: Collection[int], blocks: Iterable[int] = ()) -> None:
-        """Note that callers run on with what their calls got.
+    def acknowledge(self, number: int) -> None:
+        """Make the hand-over of what a call got: its caller runs on with it.
 
-        The store in the page is the hand-over, and the caller has made it. This only spares the
-        owner the look.
+        The store in the page is all that counts. The message that spares the owner the look goes
+        with the next call, if one follows at once; else the thread sends it.
         """
-        body = memory.starts_as_bytes(numbers)
-        sent = frames.frame(frames.ACKNOWLEDGE, 0, 0, body)
-        freed = memory.starts_as_bytes(blocks)
-        if freed:
-            sent += frames.frame(frames.FREE, 0, 0, freed)
-        self._note_sent(self.socket.send_frames(sent))
+        shared = self.memory
+        assert shared is not None  # it comes before the first answer
+        shared.acknowledge(number)
+        self._held.discard(number % SLOTS)
+        self._to_acknowledge.append(number)
+        if not self._is_thread_armed:
+            self._arm_thread()
 
     def free(self, blocks: Collection[int]) -> None:
         """Tell the owner that blocks of its memory were read, or never will be."""
         if blocks:
-            self.send(frames.FREE, 0, 0, memory.starts_as_bytes(blocks))
+            self._to_free.extend(blocks)
+            if not self._is_thread_armed:
+                self._arm_thread()
+
+    def _arm_thread(self) -> None:
+        """Let the thread send what no call has taken along within a moment."""
+        self._is_thread_armed = True
+        if self._thread_has_role:
+            self._wake_reader()
+        else:
+            with suppress(OSError):
+                self._idle_sender.send(b"a")
+
+    def _notes(self) -> bytes:
+        """Return the frames that go with the next call, and forget them."""
+        # Exchanged in one line each: what other threads append goes to the new list.
+        numbers, self._to_acknowledge = self._to_acknowledge, []
+        sent = b""
+        if numbers:
+            sent = frames.frame(frames.ACKNOWLEDGE, 0, 0, memory.starts_as_bytes(numbers))
+        if self._to_free:
+            blocks, self._to_free = self._to_free, []
+            sent += frames.frame(frames.FREE, 0, 0, memory.starts_as_bytes(blocks))
+        return sent
+
+    def _send_notes(self) -> None:
+        notes = self._notes()
+        if notes:
+            self._note_sent(self.socket.send_frames(notes))
 
     def pack(self, parts: Parts) -> bytes:
         """Make the body of a message."""
@@ -186,7 +265,10 @@ class Connection:
         return self.memory.unpack(body)
 
     def send(self, kind: int, thing: int, number: int, body: bytes) -> None:
-        self._note_sent(self.socket.send(kind, thing, number, body))
+        sent = frames.HEAD.pack(len(body), kind, thing, number) + body
+        if self._to_acknowledge or self._to_free:
+            sent = self._notes() + sent
+        self._note_sent(self.socket.send_frames(sent))
 
     def _note_sent(self, is_all: bool) -> None:
         if not is_all:
@@ -236,8 +318,9 @@ class Connection:
         return not had
 
     def _give_role_to_thread(self) -> None:
-        with suppress(RuntimeError):  # it has it
-            self._role_for_thread.release()
+        self._thread_has_role = True
+        with suppress(OSError):  # the pipe is full, so it wakes anyway; or it is closed
+            self._idle_sender.send(b"r")
 
     def leave_role(self) -> None:
         """Give the reading role up: to the thread, if anything is expected still."""
@@ -245,15 +328,18 @@ class Connection:
             self._give_role_to_thread()
 
     def _free_role(self) -> bool:
-        if self._calls or self.listeners or self.socket.has_outgoing or self._is_closing:
+        if self._calls or self.listeners or self.socket.has_outgoing or self._rooms:
             return False
         self._has_reader = False
         return True
 
-    def read(self, seconds: float | None) -> None:
+    def read(self, seconds: float | None) -> bool:
         """Wait until something comes, for some time at most, and handle it.
 
         Only who has the reading role calls this. It returns early if `wake_reader` was called.
+
+        Returns:
+            Whether anything has come.
         """
         writes = self.socket.has_outgoing
         if writes != self._polls_writing:
@@ -266,6 +352,7 @@ class Connection:
             if descriptor == socket_fd:
                 if events & select.POLLOUT:
                     self.socket.flush()
+                    self._make_room()
                 if events & ~select.POLLOUT:
                     self._receive()
             elif descriptor == self.peer.sentinel:
@@ -276,6 +363,7 @@ class Connection:
         if is_dead and self._end is None:
             self._read_rest()
             self._finish(lambda: died_error("the process that shares it", self.peer))
+        return bool(ready)
 
     def _read_rest(self) -> None:
         """Read what the owner had sent before its end."""
@@ -348,10 +436,13 @@ class Connection:
         try:
             self._introduce()
             while self._end is None:
-                self.leave_role()
-                self._role_for_thread.acquire()
                 while self._end is None and self._is_needed():
-                    self.read(None)
+                    if not self.read(_MOMENT / 1000.0 if self._is_thread_armed else None):
+                        self._send_late_notes()
+                self._thread_has_role = False
+                self.leave_role()
+                while self._end is None and not self._thread_has_role:
+                    self._watch()
         except BaseException as error:  # a dead thread must not leave callers waiting
             why = repr(error)
             self._finish(
@@ -360,10 +451,32 @@ class Connection:
         finally:
             self._close_descriptors()
 
+    def _send_late_notes(self) -> None:
+        """Send what no call has taken along since the last time; called once in a moment."""
+        if not (self._to_acknowledge or self._to_free):
+            self._is_thread_armed = False
+            # Something may have been noted between the look and the store.
+            self._is_thread_armed = bool(self._to_acknowledge or self._to_free)
+        else:
+            self._send_notes()
+
+    def _watch(self) -> None:
+        """Wait until the thread is given the reading role; take it when the owner has ended."""
+        ready = self._idle_poll.poll(_MOMENT if self._is_thread_armed else None)
+        if not ready:
+            self._send_late_notes()
+        for descriptor, _ in ready:
+            if descriptor == self._idle_receiver.fileno():
+                with suppress(BlockingIOError, InterruptedError):
+                    self._idle_receiver.recv(4096)
+            elif call_with_lock(self._lock, self.take_role):
+                self._thread_has_role = True
+                self.read(None)
+            else:
+                self._idle_poll.unregister(descriptor)  # who reads sees it, too
+
     def _is_needed(self) -> bool:
-        return bool(self._calls or self.listeners or self.socket.has_outgoing) and not (
-            self._is_closing
-        )
+        return bool(self._calls or self.listeners or self.socket.has_outgoing)
 
     def _introduce(self) -> None:
         """Wait for the owner's first frame, which brings the shared memory."""
@@ -381,8 +494,6 @@ class Connection:
                     received += data
                 elif descriptor == self.peer.sentinel:
                     self._finish(lambda: died_error("the process that shares it", self.peer))
-                elif self._is_closing:
-                    return
                 else:
                     with suppress(BlockingIOError):
                         self._wake_receiver.recv(4096)
@@ -403,10 +514,11 @@ class Connection:
         calls = call_with_lock(self._lock, self._set_end, error)
         for call in calls:
             call.cut_off()
+        self._make_room()
         for listener in list(self.listeners.values()):
             with suppress(Exception):
                 listener(memoryview(b""))
-        if not self._has_said_bye and not self._is_closing:
+        if not self._has_said_bye:
             addresses.remove_files_of(self.address.path)
         self._give_role_to_thread()
 
@@ -418,24 +530,23 @@ class Connection:
         _forget(self)
         return calls
 
-    def close(self) -> None:
-        """End the connection, as at the end of this process."""
-        self._is_closing = True
-        self.need_reader()
-        self._wake_reader()
-        self._give_role_to_thread()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(1.0)
-
     def _close_descriptors(self) -> None:
         if self._end is None:
             self._finish(self._ended_error)
         self.socket.close()
-        self._wake_receiver.close()
-        self._wake_sender.close()
+        self._close_pipes()
         # The sentinel stays open until the last error about the owner was made.
         if self.memory is not None:
             self.memory.close()
+
+    def _close_pipes(self) -> None:
+        for end in (
+            self._wake_receiver,
+            self._wake_sender,
+            self._idle_receiver,
+            self._idle_sender,
+        ):
+            end.close()
 
     def __del__(self) -> None:
         peer = getattr(self, "peer", None)
@@ -445,8 +556,7 @@ class Connection:
     def close_inherited(self) -> None:
         """Close what a fork has inherited; nothing of it is used there."""
         self.socket.socket.close()
-        self._wake_receiver.close()
-        self._wake_sender.close()
+        self._close_pipes()
         self.peer.close()
 
 
@@ -459,14 +569,14 @@ class CallerWaker:
         connection: where the answer will come.
     """
 
-    __slots__ = ("_asleep", "_connection", "_reads", "two_step")
+    __slots__ = ("_asleep", "_connection", "_reader", "two_step")
 
     def __init__(self, connection: Connection) -> None:
         self.two_step = True
         self._connection = connection
         self._asleep = threading.Lock()
         self._asleep.acquire()
-        self._reads = False
+        self._reader = 0  # the thread, while it reads
 
     def notify(self, attempt: Attempt, /) -> None:
         """Do nothing: there is only one attempt."""
@@ -476,7 +586,8 @@ class CallerWaker:
             self._asleep.release()
         except RuntimeError:
             pass  # it was woken already, but has not run yet
-        if self._reads:
+        reader = self._reader
+        if reader and reader != get_ident():
             self._connection.wake_reader()
         return ()
 
@@ -496,7 +607,7 @@ class CallerWaker:
         """Read the connection until this thread is woken."""
         connection, asleep = self._connection, self._asleep
         deadline = None if seconds is None else perf_counter() + seconds
-        self._reads = True
+        self._reader = get_ident()
         try:
             # First the flag, then the look: a wake from now on ends the wait of `read`.
             while not asleep.acquire(False):
@@ -506,7 +617,7 @@ class CallerWaker:
                 connection.read(left)
             return True
         finally:
-            self._reads = False
+            self._reader = 0
             connection.leave_role()
 
 
@@ -594,12 +705,7 @@ note_for_forks(_inherited)
 
 
 @atexit.register
-def _close_all() -> None:
+def _flush_all() -> None:
+    """Send the acknowledgements that wait still. The end of this process closes the sockets."""
     for connection in list(_connections.values()):
-        connection.close()
-
-
-def describe(address: Address, thing: int) -> Any:
-    """Ask an owner what one of its objects is."""
-    body = connection_to(address).request(thing, frames.DESCRIBE, b"")
-    return pickle.loads(body)
+        connection._send_notes()

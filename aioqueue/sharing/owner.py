@@ -32,6 +32,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple, Protocol
 
+from aioqueue.base.public_names import World
 from aioqueue.remote.failures import message_of_error
 from aioqueue.sharing import addresses, frames, memory
 from aioqueue.sharing.frames import FrameError, FrameSocket
@@ -49,6 +50,10 @@ MOST_CLIENTS: Final = 4096
 
 MOST_CALLS: Final = memory.SLOTS
 """How many calls of one client can be unsettled at the same time."""
+
+MOST_UNSENT: Final = 4 << 20
+"""How many bytes may wait in this process for the other end to read. Beyond that, the owner makes no
+answers for a client, and callers of a client wait before they pickle."""
 
 _DESCRIPTOR_PAUSE: Final = 0.1
 """Seconds to wait for a descriptor when this process has none left for a client."""
@@ -76,8 +81,9 @@ class Service(Protocol):
 
     label: str
 
-    def describe(self) -> Any:
-        """Return what a client needs to know to make a handle: something that can be pickled."""
+    def pickled(self, world: World) -> tuple[Any, ...]:
+        """Return what makes a face of the object in another process: a function of ours, and its
+        arguments, as ``__reduce__`` returns them. Finding an object by its name uses it, too."""
 
     def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
         """Begin a call of a client. Answer it now or later, once: `Client.answer`, `Client.fail`.
@@ -120,6 +126,7 @@ class Client:
         self.services: set[Service] = set()
         self.memory: SharedMemory | None = None
         self.has_gone = False
+        self._postponed: deque[Callable[[], object]] = deque()
         self._answers: list[bytes] = []  # what this round of the thread sends together
 
     def __str__(self) -> str:
@@ -146,6 +153,19 @@ class Client:
 
     def is_acknowledged(self, number: int) -> bool:
         return self.memory is not None and self.memory.is_acknowledged(number)
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether more waits for this client to read than it should: do not answer it now."""
+        return self.socket.outgoing_bytes > MOST_UNSENT
+
+    def postpone(self, answer: Callable[[], object]) -> None:
+        """Have an answer made once the client has read what waits for it."""
+        self._postponed.append(answer)
+
+    def make_postponed(self) -> None:
+        while self._postponed and not self.is_congested:
+            self._postponed.popleft()()
 
     def send_answers(self) -> bool:
         """Send what this round has to say; return whether all has gone."""
@@ -359,7 +379,8 @@ class Server:
             if service is None:
                 client.fail(number, LookupError(f"process {os.getpid()} shares no object {thing}"))
             else:
-                client.answer(number, pickle.dumps(service.describe()))
+                world: Any = "sync" if bytes(body) == b"sync" else "aio"
+                client.answer(number, pickle.dumps(service.pickled(world)))
         elif kind == frames.HELLO:
             check_version(body)
         else:
@@ -390,6 +411,7 @@ class Server:
             if client not in self._clients:
                 continue
             all_sent = client.send_answers()
+            client.make_postponed()
             mask = _READ if all_sent else _READ | _WRITE
             if self._selector.get_key(client.socket).events != mask:
                 self._selector.modify(client.socket, mask, client)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import logging
 import pickle
 import struct
 import weakref
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from threading import current_thread
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -54,12 +56,15 @@ from aioqueue.errors import (
     queue_label,
 )
 from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.queues.aio import AsyncMethods
+from aioqueue.queues.blocking import BlockingMethods
 from aioqueue.queues.queue_core import QueueCore, QueueFace, add_rows_note, face_of
 from aioqueue.remote.failures import sendable
 from aioqueue.sharing import addresses, frames, sealing
 from aioqueue.sharing.connection import (
     CallerWaker,
     Connection,
+    Room,
     connection_to,
     failure_in,
 )
@@ -67,7 +72,7 @@ from aioqueue.sharing.memory import Parts
 from aioqueue.sharing.owner import Address, Client, Server, running_server, server
 from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
 from aioqueue.system.forks import PROCESS
-from aioqueue.system.locks import is_held_here, machine_lock, synchronized
+from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import (
     CancelScope,
@@ -109,6 +114,11 @@ _PAIR: Final = struct.Struct("<q")
 
 _WORD: Final = struct.Struct("<BQ")
 """What has become of a cancelled call: whether it is done, and how many rows are in."""
+
+_INDEX: Final = struct.Struct("<q")
+"""Which row of a dequeue could not be unpickled."""
+
+_log: Final = logging.getLogger("aioqueue")
 
 _REFUSED: Final = b"\0"
 """The answer of a call that may not wait, and would have to."""
@@ -161,7 +171,10 @@ class _Caller:
 class _RemoteCall:
     """A call of a client at its queue; also the waker of its attempt."""
 
-    __slots__ = ("attempt", "blocks", "client", "is_answered", "number", "service", "two_step")
+    __slots__ = (
+        *("attempt", "blocks", "client", "has_waited", "is_answered", "number", "service"),
+        "two_step",
+    )
 
     def __init__(
         self, service: QueueService, client: Client, number: int, attempt: Attempt
@@ -175,6 +188,7 @@ class _RemoteCall:
         self.attempt = attempt
         self.blocks: tuple[int, ...] = ()
         self.is_answered = False
+        self.has_waited = False
 
     def notify(self, attempt: Attempt, /) -> None:
         """Do nothing: there is only one attempt."""
@@ -215,9 +229,6 @@ class QueueService:
         self._weighed = core.storage.weighed if isinstance(core.storage, WeighedStorage) else None
         self._borrowers: dict[tuple[Client, int], Borrower] = {}
         self._callers: weakref.WeakKeyDictionary[Client, _Caller] = weakref.WeakKeyDictionary()
-
-    def describe(self) -> Any:
-        return "queue", self.description
 
     @property
     def description(self) -> QueueDescription:
@@ -344,6 +355,8 @@ class QueueService:
             client.answer(number, _REFUSED)
         elif attempt.state is not PENDING:
             self.answer(call)
+        else:
+            call.has_waited = True
 
     def answer(self, call: _RemoteCall) -> None:
         """Send what has become of a call, once."""
@@ -352,8 +365,13 @@ class QueueService:
             return
         if attempt.state is PENDING:
             return
+        if client.is_congested:
+            # It does not read. What it was granted stays in the storage, and is not copied for it.
+            client.postpone(call.answer)
+            return
         call.is_answered = True
-        self.machine.count_wait(attempt, perf_counter() - attempt.began)
+        waited = perf_counter() - attempt.began if call.has_waited else 0.0
+        self.machine.count_wait(attempt, waited)
         if attempt.error is not None:
             del client.calls[number]
             client.fail(number, attempt.error)
@@ -362,7 +380,7 @@ class QueueService:
                 call.blocks = client.answer(number, self._parts_of(attempt))
             except Exception as error:
                 # It cannot be pickled. It goes back, or it would stay on lease for ever.
-                self._end_unreadable(call, None)
+                self._end_unreadable(call, -1)
                 error.add_note(f"an element of {self.label} cannot be pickled")
                 client.fail(number, error)
         else:
@@ -399,8 +417,8 @@ class QueueService:
         if call is None or call.service is not self:
             return b""  # it has been answered, and its answer is on the way
         if len(body):
-            self._end_unreadable(call, str(body, "utf-8", "replace"))
-            return _WORD.pack(0, 0)
+            (index,) = _INDEX.unpack(body)
+            return _WORD.pack(self._end_unreadable(call, index), 0)
         return self._end_call(call)
 
     def _end_call(self, call: _RemoteCall) -> bytes:
@@ -418,8 +436,62 @@ class QueueService:
             call.client.memory.free(call.blocks)
             call.blocks = ()
 
-    def _end_unreadable(self, call: _RemoteCall, why: str | None) -> None:
-        self._end_call(call)
+    def _end_unreadable(self, call: _RemoteCall, index: int) -> bool:
+        """End a dequeue whose rows its caller could not unpickle, or this process not pickle.
+
+        They go back, since another consumer may be able to. An element that has failed twice is set
+        aside instead: it would go round for ever, and nobody would get past it.
+
+        Args:
+            call: the call.
+            index: which row it was; negative if unknown.
+
+        Returns:
+            Whether an element was set aside.
+        """
+        take: Any = call.attempt
+        held = take.held
+        row: Any = None
+        if take.single:
+            row = held.single
+        elif self._spec.components is None and 0 <= index < held.count:
+            row = self.core.storage.columns(held)[index]
+        if row is None or not self._has_failed_before(row):
+            self._end_call(call)
+            return False
+        self._log_set_aside(row)
+        if take.single:
+            call.client.calls.pop(call.number, None)
+            self._commit(call)
+            self._free_blocks(call)
+            self._task_done(1)  # nobody gets it, so nobody could say so
+        else:
+            sealed = sealing.sealed_in(row)
+            # Under one lock, so that nobody takes it in between.
+            deliver(call_with_lock(self.machine._lock, self._withdraw_without, call, sealed[0]))
+        return True
+
+    def _withdraw_without(self, call: _RemoteCall, sealed: Sealed) -> list[Waker]:
+        client = call.client
+        client.calls.pop(call.number, None)
+        wakers = [*self.machine.withdraw(call.attempt)]
+        self._free_blocks(call)
+        with suppress(NotImplementedError):  # a storage without an order by which to find it
+            wakers += self.machine.drop(sealed)
+        return wakers
+
+    @staticmethod
+    def _has_failed_before(row: Row) -> bool:
+        sealed = sealing.sealed_in(row)
+        for one in sealed:
+            one.failures += 1
+        return any(one.failures > 1 for one in sealed)
+
+    def _log_set_aside(self, row: Row) -> None:
+        what = ", ".join(map(sealing.described, sealing.sealed_in(row)))
+        _log.warning(
+            "%s: %s is set aside: two consumers could not unpickle it", self.core.label, what
+        )
 
     def _give_back(self, client: Client, numbers: Iterable[int]) -> None:
         """End leases of a client, all at once, before anybody takes one of the elements."""
@@ -565,7 +637,7 @@ class AttemptCall:
         self.word: bytes | None = None  # what has become of it after it was cancelled
         self.has_ended = False  # whether nothing more will come
         self.settlement: Settlement | None = None
-        self.unreadable = ""  # why its caller could not unpack what it got
+        self.unreadable: int | None = None  # the row that its caller could not unpickle
 
     def answered(self, kind: int, body: memoryview) -> None:
         if kind == frames.SETTLED:
@@ -762,6 +834,18 @@ class RemoteMachine:
             connection.need_reader()
         return ()
 
+    def room(self, waker: Any) -> Room | None:
+        """Return what a caller that is about to enqueue must wait for; ``None`` if nothing."""
+        try:
+            return self.connection().room(self, waker)
+        except WorkerDiedError:
+            return None  # `begin` says so
+
+    def leave_room(self, room: Room) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.leave_room(room)
+
     def _message(
         self, connection: Connection, attempt: Any, max_wait: float | None, may_wait: bool
     ) -> tuple[int, bytes]:
@@ -846,15 +930,10 @@ class RemoteMachine:
         if attempt.state is GRANTED:
             if call.body is not None:
                 self._unpack(call)
-            connection = call.connection
-            number = call.number
-            assert connection.memory is not None
-            # The hand-over. It is the last thing that can be undone, and cannot fail.
-            connection.memory.acknowledge(number)
+            # The hand-over. It comes last, and cannot fail.
+            call.connection.acknowledge(call.number)
             attempt.state = DONE
             del self._calls[attempt]
-            connection.settle(number)
-            connection.acknowledge((number,))
             return ()
         self._read_error(call)
         return ()
@@ -886,8 +965,11 @@ class RemoteMachine:
         attempt: Any = call.attempt
         connection = call.connection
         held = attempt.held
+        value: Any = None
         try:
             data, buffers, blocks = connection.unpack(call.body)
+            if attempt.single and self._is_of_objects:
+                value = Sealed(bytes(data), buffers)  # for the message, if it fails
             value = pickle.loads(data, buffers=buffers)
             sealing = self._sealing
             if attempt.single:
@@ -905,14 +987,29 @@ class RemoteMachine:
             if isinstance(error, Exception):
                 if connection.has_ended:
                     raise self.end_error(attempt) from error
-                call.unreadable = repr(error)
+                call.unreadable = index = self._unreadable_row(attempt, value)
+                where = "" if attempt.single or index < 0 else f"row {index} of "
                 error.add_note(
-                    f"{queue_label(self.kind, self.name)}: what a dequeue got cannot be unpickled in"
-                    " this process; it goes back"
+                    f"{where}what a dequeue of {queue_label(self.kind, self.name)} got"
+                    f" ({_described(call, value, index)}) cannot be unpickled in this process. It"
+                    " goes back; an element that fails twice is set aside"
                 )
             raise
         call.body = None
         connection.free(blocks)
+
+    def _unreadable_row(self, attempt: Take, value: Any) -> int:
+        """Return which row of a batch cannot be unpickled; negative if unknown."""
+        if attempt.single:
+            return 0
+        if self._spec.components is None and isinstance(value, list):
+            for index, row in enumerate(value):
+                try:
+                    for sealed in sealing.sealed_in(row):
+                        sealing.unseal(sealed)
+                except Exception:
+                    return index
+        return -1
 
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
@@ -920,7 +1017,8 @@ class RemoteMachine:
         """Ask the owner to end an attempt. `settlement` waits for its word."""
         call = self._withdraw(attempt, if_pending)
         if call is not None:
-            call.connection.cancel(call, call.unreadable.encode())
+            unreadable = call.unreadable
+            call.connection.cancel(call, b"" if unreadable is None else _INDEX.pack(unreadable))
         return ()
 
     @synchronized
@@ -979,19 +1077,11 @@ class RemoteMachine:
         return ()
 
     def commit_leases(self, attempts: Iterable[Attempt]) -> Collection[Waker]:
-        calls = []
         for attempt in attempts:
             call = self._calls.pop(attempt, None)
             if call is not None and attempt.state is GRANTED:
                 attempt.state = DONE
-                calls.append(call)
-        for connection in {call.connection for call in calls}:
-            numbers = [call.number for call in calls if call.connection is connection]
-            for number in numbers:
-                if connection.memory is not None:
-                    connection.memory.acknowledge(number)
-                connection.settle(number)
-            connection.acknowledge(numbers)
+                call.connection.acknowledge(call.number)
         return ()
 
     def attempts_in(self, waker: Waker) -> list[Attempt]:
@@ -1070,6 +1160,13 @@ class RemoteMachine:
 
 
 _borrower_numbers = itertools.count(1)
+
+
+def _described(call: AttemptCall, value: Any, index: int) -> str:
+    if isinstance(value, list) and index >= 0:
+        value = value[index]
+    sealed = sealing.sealed_in(value)
+    return sealing.described(sealed[0]) if sealed else f"{len(call.body)} bytes"
 
 
 def _parts_of_object(thing: Any) -> Parts:
@@ -1183,22 +1280,16 @@ def share_queue(core: QueueCore, name: str | None) -> None:
         shared.server.add_name(name, shared.number)
 
 
-class _RemoteMethods:
-    """What both faces of a handle do in another way than those of a local queue."""
-
-    _core: Any
-    _machine: RemoteMachine
-
-    def _failure(self, attempt: Attempt, error: BaseException) -> None:
-        if isinstance(attempt, PutMany):
-            add_rows_note(attempt, error)
+def _note_rows(attempt: Attempt, error: BaseException) -> None:
+    if isinstance(attempt, PutMany):
+        add_rows_note(attempt, error)
 
 
-class RemoteAsyncMethods(_RemoteMethods):
+class RemoteAsyncMethods(AsyncMethods[Any]):
     """The waits of the async face of a handle."""
 
     def _bind(self, core: QueueCore) -> None:
-        super()._bind(core)  # type: ignore[misc]
+        super()._bind(core)
         self._budget = self._allowance = float("inf")  # each call lets other tasks run
 
     def _spend_budget(self, n: int) -> None:
@@ -1215,10 +1306,10 @@ class RemoteAsyncMethods(_RemoteMethods):
         return waker
 
     async def wait_closed(self) -> None:
-        await self._complete_wait(UntilClosed())  # type: ignore[attr-defined]
+        await self._complete_wait(UntilClosed())
 
     async def join(self) -> None:
-        await self._complete_wait(UntilDone())  # type: ignore[attr-defined]
+        await self._complete_wait(UntilDone())
 
     async def _complete(
         self, attempt: Attempt, max_wait: float | None = None, may_stand_by: bool = False
@@ -1233,6 +1324,8 @@ class RemoteAsyncMethods(_RemoteMethods):
         meter = None
         scopes: Collection[CancelScope] = ()
         began = attempt.began = perf_counter()
+        if attempt.side is ENQUEUE:
+            await self._wait_for_room(attempt, waker)
         try:
             machine.begin(attempt, waker, max_wait)
             if attempt.waits:
@@ -1250,7 +1343,7 @@ class RemoteAsyncMethods(_RemoteMethods):
                     # An enqueue may have been on its way in when the stop came. Then it has
                     # happened, and the stop ends the next call.
                     if attempt.state is WITHDRAWN:
-                        raise self._stopped_error(attempt)  # type: ignore[attr-defined]
+                        raise self._stopped_error(attempt)
                 if attempt.borrower is not None:
                     machine.count_wait(attempt, perf_counter() - began)
                 else:
@@ -1262,10 +1355,10 @@ class RemoteAsyncMethods(_RemoteMethods):
             if not isinstance(error, GeneratorExit):
                 await self._settle(attempt, waker)
             if attempt.state is not DONE or isinstance(attempt, Take):
-                self._failure(attempt, error)
+                _note_rows(attempt, error)
                 raise
             if not waker.defer(error, asked):
-                self._failure(attempt, error)
+                _note_rows(attempt, error)
                 raise
         finally:
             if meter is not None:
@@ -1278,6 +1371,24 @@ class RemoteAsyncMethods(_RemoteMethods):
             attempt.raise_error()
         return True
 
+    async def _wait_for_room(self, attempt: Attempt, waker: AsyncWaker) -> None:
+        """Wait until not too much is on the way to the owner. The attempt has not begun."""
+        room = self._machine.room(waker)
+        if room is None:
+            return
+        scopes = stop_scopes(waker.runner()) if active_stops else ()
+        try:
+            watch(scopes, room, attempt.began)
+            await waker.wait(room)
+            if room.state is WITHDRAWN:
+                raise self._stopped_error(attempt)
+        except BaseException as error:
+            _note_rows(attempt, error)
+            raise
+        finally:
+            unwatch(scopes, room)
+            self._machine.leave_room(room)
+
     async def _settle(self, attempt: Attempt, waker: AsyncWaker) -> None:
         """Wait for the owner's word on an attempt that was withdrawn."""
         settlement = self._machine.settlement(attempt)
@@ -1285,14 +1396,14 @@ class RemoteAsyncMethods(_RemoteMethods):
             await waker.wait_shielded(settlement)
 
 
-class RemoteBlockingMethods(_RemoteMethods):
+class RemoteBlockingMethods(BlockingMethods[Any]):
     """The waits of the blocking face of a handle."""
 
     def wait_closed(self, *, timeout: float | None = None) -> None:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
         with SHORTENED:
-            self._complete_wait(UntilClosed(), "wait_closed", timeout)  # type: ignore[attr-defined]
+            self._complete_wait(UntilClosed(), "wait_closed", timeout)
 
     def _complete(
         self,
@@ -1303,10 +1414,9 @@ class RemoteBlockingMethods(_RemoteMethods):
     ) -> None:
         """Send an attempt, wait for what becomes of it, and commit it."""
         if in_event_loop():
-            super()._complete(attempt, method, timeout, max_wait)  # type: ignore[misc]
+            super()._complete(attempt, method, timeout, max_wait)
             return
         machine, core = self._machine, self._core
-        face: Any = self
         meter = None
         began = attempt.began = perf_counter()
         scopes = current_scopes()
@@ -1314,6 +1424,8 @@ class RemoteBlockingMethods(_RemoteMethods):
             waker = CallerWaker(machine.connection())
         except WorkerDiedError:
             waker = None  # `begin` says what has become of the owner
+        if attempt.side is ENQUEUE and waker is not None:
+            self._wait_for_room(attempt, waker, method, timeout)
         try:
             machine.begin(attempt, waker, max_wait)
             if attempt.waits:
@@ -1326,17 +1438,17 @@ class RemoteBlockingMethods(_RemoteMethods):
                 meter = current_meter.get()
                 if meter is not None:
                     meter.wait_started(attempt, core.name, began)
-                is_in_time = face._wait(attempt, waker, began, limit, None)
+                is_in_time = self._wait(attempt, waker, began, limit, None)
                 if attempt.state is WITHDRAWN:
                     self._settle(attempt, waker)
                     # An enqueue may have been on its way in when its time was up. Then it has
                     # happened.
                     if attempt.state is WITHDRAWN and not is_in_time:
-                        raise face._timeout_error(
+                        raise self._timeout_error(
                             attempt, method, timeout if limit == timeout else None
                         )
                     if attempt.state is WITHDRAWN:
-                        raise face._cancelled_error(attempt, method)
+                        raise self._cancelled_error(attempt, method)
                 if attempt.borrower is not None:
                     machine.count_wait(attempt, perf_counter() - began)
                 else:
@@ -1345,7 +1457,7 @@ class RemoteBlockingMethods(_RemoteMethods):
             if attempt.state is not WITHDRAWN:
                 apply_deferred(machine.withdraw, attempt)
             self._settle(attempt, waker)
-            self._failure(attempt, error)
+            _note_rows(attempt, error)
             raise
         finally:
             if meter is not None:
@@ -1354,6 +1466,28 @@ class RemoteBlockingMethods(_RemoteMethods):
                 unwatch(scopes, attempt)
         if attempt.error is not None:
             attempt.raise_error()
+
+    def _wait_for_room(
+        self, attempt: Attempt, waker: CallerWaker, method: str, timeout: float | None
+    ) -> None:
+        """Wait until not too much is on the way to the owner. The attempt has not begun."""
+        room = self._machine.room(waker)
+        if room is None:
+            return
+        scopes = current_scopes()
+        try:
+            watch(scopes, room, attempt.began)
+            limit = seconds_left(scopes, timeout)
+            if not self._wait(room, waker, attempt.began, limit, None):
+                raise self._timeout_error(attempt, method, timeout if limit == timeout else None)
+            if room.state is WITHDRAWN:
+                raise self._cancelled_error(attempt, method)
+        except BaseException as error:
+            _note_rows(attempt, error)
+            raise
+        finally:
+            unwatch(scopes, room)
+            self._machine.leave_room(room)
 
     def _settle(self, attempt: Attempt, waker: CallerWaker | None) -> None:
         """Wait for the owner's word on an attempt that was withdrawn."""

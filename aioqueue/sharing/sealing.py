@@ -8,6 +8,7 @@ plainly built-in data runs no such code in any case, and is left as it is where 
 from __future__ import annotations
 
 import pickle
+import pickletools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -44,6 +45,22 @@ class Sealed:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Sealed, (self.data, [pickle.PickleBuffer(one) for one in self.buffers], self.nbytes)
+
+
+def described(thing: Any) -> str:
+    """Describe a pickled object without unpickling it: its class, as far as the pickle shows it."""
+    if type(thing) is not Sealed:
+        return f"an object of {type(thing).__name__}"
+    strings: list[str] = []
+    try:
+        for opcode, argument, _ in pickletools.genops(thing.data):
+            if isinstance(argument, str):
+                strings.append(argument)
+            if opcode.name == "STACK_GLOBAL" and len(strings) >= 2:
+                return f"a pickled {strings[-2]}.{strings[-1]} of {len(thing.data)} bytes"
+    except Exception:
+        pass  # it is no pickle at all
+    return f"a pickle of {len(thing.data)} bytes"
 
 
 def _is_large(buffer: pickle.PickleBuffer) -> bool:
@@ -96,7 +113,11 @@ def seal(thing: Any) -> Any:
     """
     if type(thing) is Sealed or is_plain(thing):
         return thing
-    data, buffers = parts_of(thing)
+    try:
+        data, buffers = parts_of(thing)
+    except Exception as error:
+        error.add_note("the queue is shared, so its elements have to be pickled")
+        raise
     return Sealed(data, buffers, size_of((thing,)))
 
 
@@ -203,6 +224,12 @@ class SealingSpec:
         for place in self._objects:
             found[place] = _each_value(_unseal_value, found[place])
         return found
+
+
+def sealed_in(row: Row) -> list[Sealed]:
+    """Return the pickled objects of a row."""
+    values = row if type(row) is tuple else (row,)
+    return [value for value in values if type(value) is Sealed]
 
 
 def object_places(spec: Spec) -> tuple[int, ...]:

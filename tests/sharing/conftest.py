@@ -1,13 +1,14 @@
-"""One process beside the tests, which has the queues that they share."""
+"""Processes beside the tests: one that has the queues that they share, and others."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.kit.owners import PROCESS_WORLDS, InAnotherProcess, Owner
+from tests.kit.sharing import Child, children, sharing_ended
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +35,10 @@ def process_world(request: pytest.FixtureRequest, owner: Owner) -> InAnotherProc
     world = kind_of_world()
     world.owner = owner
     return world
+
+
+@pytest.fixture
+def child() -> Iterator[Callable[..., Child]]:
+    """Starts processes that call a function; see `tests.kit.sharing.Child`."""
+    with sharing_ended(), children() as start:
+        yield start
