@@ -141,8 +141,8 @@ class BatcherFace(Generic[ValueT, ResultT]):
 
     def _was_forked(self) -> None:
         core = self._core
-        if is_inherited(core) or core.is_elsewhere:
-            return
+        if is_inherited(core) or core.shared is not None:
+            return  # a shared one becomes a handle: see `aioqueue.sharing`
         if core.state is BatcherState.NEW:
             core.renew()
         else:
@@ -176,10 +176,10 @@ class BatcherFace(Generic[ValueT, ResultT]):
         error. If a process dies, its requests leave the line, and results for it are dropped. If
         this process dies, callers get `WorkerDiedError`; if it ends in order, `QueueClosedError`.
 
-        A function with a parameter ``contexts`` gets a context for the call of another process, too:
-        an empty one, with the trace and the baggage of the caller, if both processes use
-        OpenTelemetry. Other context variables do not come along: put what you need of them into the
-        value.
+        A function with a parameter ``contexts`` gets a context for the call of another process,
+        too: an empty one, with the trace and the baggage of the caller, if both processes use
+        OpenTelemetry. Other context variables do not come along: put what you need of them into
+        the value.
 
         Args:
             name: a name by which other processes of this user find the batcher (`connect`):
@@ -193,7 +193,7 @@ class BatcherFace(Generic[ValueT, ResultT]):
                 by that name.
             OSError: this system has no Unix sockets, or the socket cannot be made.
         """
-        _sharing.share_batcher(self._core, name)
+        _sharing.share_batcher(self, name)
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -207,7 +207,8 @@ class BatcherFace(Generic[ValueT, ResultT]):
                 f"{self._core} cannot be pickled or copied: a batcher lives in one process. Share"
                 " it (`batcher.share()`), and send that to other processes of this machine"
             )
-        pickled: tuple[Any, ...] = self._core.shared.pickled(is_async=isinstance(self, AsyncBatcher))
+        world = "aio" if isinstance(self, AsyncBatcher) else "sync"
+        pickled: tuple[Any, ...] = self._core.shared.pickled(world)
         return pickled
 
     def _as(self, face_class: type[FaceT]) -> FaceT:

@@ -19,22 +19,41 @@ import json
 import pickle
 import struct
 import sys
+import threading
+import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextvars import Context
 from time import perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from aioqueue.batcher.rules import BatcherCore, Request
-from aioqueue.core.attempts import DONE, FAILED, PENDING, Attempt, Put
-from aioqueue.errors import QueueClosedError, QueueFull, add_note
+from aioqueue.base.arguments import is_int
+from aioqueue.batcher.batcher import Batcher, BatcherFace, BlockingBatcher
+from aioqueue.batcher.rules import Request
+from aioqueue.batcher.statistics import BatcherState, BatcherStatistics
+from aioqueue.core.attempts import DONE, FAILED, PENDING, WITHDRAWN, Attempt, Put, Waker
+from aioqueue.core.storage.sized import size_of
+from aioqueue.errors import (
+    InvalidArgumentError,
+    QueueClosedError,
+    QueueFull,
+    WorkerDiedError,
+    add_note,
+)
 from aioqueue.processes.failures import message_of_failure
 from aioqueue.remote.failures import sendable
-from aioqueue.sharing import frames
-from aioqueue.sharing.memory import Parts, starts_as_bytes
-from aioqueue.sharing.owner import Client, Server
+from aioqueue.sharing import addresses, frames
+from aioqueue.sharing.connection import CallerWaker, Connection, connection_to, failure_in
+from aioqueue.sharing.memory import Parts, blocks_of, starts_as_bytes
+from aioqueue.sharing.owner import Address, Client, Server, running_server, server
 from aioqueue.sharing.sealing import parts_of
+from aioqueue.system.forks import note_for_forks
+from aioqueue.system.locks import is_held_here, synchronized
+from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import apply_deferred, deliver
+
+if TYPE_CHECKING:
+    from aioqueue.base.public_names import World
 
 REQUEST: Final = frames.FIRST_OF_SERVICE
 """A call of the batcher: a head (see `packed_request`), and the pickled value."""
@@ -42,6 +61,18 @@ STATISTICS: Final = frames.FIRST_OF_SERVICE + 1
 """The answer is a `BatcherStatistics`."""
 
 _LENGTH: Final = struct.Struct("<I")
+
+
+class BatcherDescription(NamedTuple):
+    """What a client needs to know of a batcher."""
+
+    name: str
+    max_batch: int
+    takes_contexts: bool
+    has_priorities: bool
+    counts_bytes: bool
+    """Whether the queue has ``max_bytes``, so that a call says how large its value is."""
+    queue_kind: str
 
 
 # What is sent.
@@ -112,7 +143,7 @@ class CallOfHandle(Request):
         thing: the number of the batcher at its owner.
     """
 
-    __slots__ = ("_body", "_kind", "connection", "nbytes_sent", "number", "priority", "thing")
+    __slots__ = ("_body", "_kind", "connection", "number", "priority", "thing")
 
     def __init__(self, value: Any, host: RemoteBatcherCore, waker: Waker) -> None:
         Attempt.__init__(self)
@@ -152,8 +183,8 @@ class CallOfHandle(Request):
         connection, body = self.connection, self._body
         assert connection is not None
         if self._kind == frames.OK:
-            assert connection.memory is not None and body is not None
-            data, buffers, blocks = connection.memory.unpack(body)
+            assert body is not None
+            data, buffers, blocks = connection.unpack(body)
             connection.free(blocks)
             try:
                 return pickle.loads(data, buffers=buffers)
@@ -169,7 +200,7 @@ class CallOfHandle(Request):
         """Drop an answer that the caller does not want any more."""
         connection, body, self._body = self.connection, self._body, None
         if self._kind == frames.OK and body is not None and connection is not None:
-            connection.free(memory.blocks_of(body))
+            connection.free(blocks_of(body))
 
 
 class _Cancellation:
@@ -186,7 +217,7 @@ class _Cancellation:
 
     def answered(self, kind: int, body: memoryview) -> None:
         if kind == frames.OK:  # the answer was on its way
-            self._connection.free(memory.blocks_of(body))
+            self._connection.free(blocks_of(body))
         elif kind != frames.FAILED:
             self.cut_off()
 
@@ -228,9 +259,9 @@ class RemoteBatcherCore:
     refuses = False
     """Whether a full queue refuses calls is known, and decided, where the queue is."""
 
-    def __init__(self, address: Address, thing: int, description: dict[str, Any]) -> None:
+    def __init__(self, address: Address, thing: int, description: BatcherDescription) -> None:
         self.thing = thing
-        self.name: str = description["name"]
+        self.name: str = description.name
         self._address = address
         self._description = description
         self._lock = threading.RLock()  # guards the state of every call
@@ -254,13 +285,15 @@ class RemoteBatcherCore:
             InvalidArgumentError: a priority was given, but the queue has none; or it is no int.
         """
         if priority is not None:
-            if not self._description["has_priorities"]:
+            if not self._description.has_priorities:
                 raise InvalidArgumentError(
                     f"priority: got {priority!r}, but {self} has a"
-                    f" {self._description['queue_kind']}; make it with"
+                    f" {self._description.queue_kind}; make it with"
                     " `queue=PriorityQueue(capacity)`"
                 )
-            call.priority = checked_int(priority, "priority")
+            if not is_int(priority):
+                raise InvalidArgumentError(f"priority: got {priority!r}; expected an int")
+            call.priority = int(priority)
         return call
 
     def send(self, call: CallOfHandle) -> None:
@@ -271,13 +304,11 @@ class RemoteBatcherCore:
             WorkerDiedError: the owner has ended.
         """
         description = self._description
-        carrier = carried_context() if description["takes_contexts"] else None
-        nbytes = size_of((call.value,)) if description["counts_bytes"] else 0
+        carrier = carried_context() if description.takes_contexts else None
+        nbytes = size_of((call.value,)) if description.counts_bytes else 0
         parts = packed_request(call.value, call.priority, carrier, nbytes)
         connection = call.connection = connection_to(self._address)
-        shared = connection.introduced()
-        body, _ = shared.pack(parts)
-        connection.begin(call, REQUEST, body)
+        connection.begin(call, REQUEST, connection.pack(parts))
         connection.need_reader()
 
     @synchronized
@@ -338,8 +369,7 @@ class RemoteBatcherCore:
             if connection.ended_in_order:
                 raise self.end_error(connection) from None
             raise
-        assert connection.memory is not None
-        data, buffers, blocks = connection.memory.unpack(body)
+        data, buffers, blocks = connection.unpack(body)
         connection.free(blocks)
         found: tuple[BatcherState, BatcherStatistics] = pickle.loads(data, buffers=buffers)
         return found
@@ -357,7 +387,7 @@ class RemoteBatcherCore:
 
     def describe(self) -> str:
         """Return the part of the repr that follows the name. It asks nobody."""
-        most = self._description["max_batch"]
+        most = self._description.max_batch
         return f"batches of up to {most}, of process {self._address.pid}"
 
 
@@ -370,22 +400,64 @@ class Shared:
         description: what its owner says of it.
     """
 
-    def __init__(self, address: Address, thing: int, description: dict[str, Any]) -> None:
+    def __init__(self, address: Address, thing: int, description: BatcherDescription) -> None:
+        self.thing = thing
         self._arguments = address, thing, description
 
-    def pickled(self, *, is_async: bool) -> tuple[Any, ...]:
+    def pickled(self, world: World) -> tuple[Any, ...]:
         """Return what the batcher is pickled as."""
-        return _batcher_of, (*self._arguments, is_async)
+        return restored, (world, *self._arguments)
 
 
-def _batcher_of(address: Address, thing: int, description: Any, is_async: bool) -> Any:
-    """Unpickle a batcher: the original in its own process, a handle in another one."""
-    server = running_server()
-    if server is not None and server.address == address:
-        core = server.service(thing).core
-    else:
-        core = handle_core(address, thing, description)
-    return face_of(core, is_async=is_async)
+_handles: Final[weakref.WeakValueDictionary[tuple[Address, int], RemoteBatcherCore]] = (
+    weakref.WeakValueDictionary()
+)
+
+
+def restored(
+    world: World, address: Address, thing: int, description: BatcherDescription
+) -> BatcherFace[Any, Any]:
+    """Return a batcher that was pickled: itself in its own process, else a handle."""
+    running = running_server()
+    if running is not None and running.address == address:
+        service: Any = running.service(thing)
+        face: BatcherFace[Any, Any] = service.face
+        return face.aio if world == "aio" else face.sync  # type: ignore[attr-defined, no-any-return]
+    return _handle(world, address, thing, description)
+
+
+def _handle(
+    world: World, address: Address, thing: int, description: BatcherDescription
+) -> BatcherFace[Any, Any]:
+    core = _handles.get((address, thing))
+    if core is None:
+        core = _handles[address, thing] = RemoteBatcherCore(address, thing, description)
+    kind: Any = Batcher if world == "aio" else BlockingBatcher
+    face: BatcherFace[Any, Any] = kind.__new__(kind)
+    face._core = core  # type: ignore[assignment]
+    note_for_forks(face)
+    return face
+
+
+def share_batcher(face: BatcherFace[Any, Any], name: str | None) -> None:
+    """Share a batcher; see `BatcherFace.share`."""
+    if name is not None:
+        name = addresses.checked_name(name)
+    core = face._core
+    if core.is_elsewhere:
+        if name is not None:
+            raise InvalidArgumentError(
+                f"name: got {name!r} for {core}, which another process owns; name it there"
+            )
+        return
+    serving = server()
+    shared = core.shared
+    if shared is None:
+        service = BatcherService(serving, face)
+        service.number = serving.add(service)
+        shared = core.shared = Shared(serving.address, service.number, service.description)
+    if name is not None:
+        serving.add_name(name, shared.thing)
 
 
 # The owner's side.
@@ -400,17 +472,19 @@ class RemoteRequest(Request):
     """
 
     __slots__ = (
-        "_buffers", "_carrier", "_data", "_nbytes", "client", "failure", "number", "put",
-    )  # fmt: skip
+        *("_buffers", "_carrier", "_data", "_nbytes", "client", "failure", "number", "put"),
+        "service",
+    )
 
     is_sealed = True
 
     def __init__(
-        self, core: BatcherCore, waker: _Waker, client: Client, number: int, head: Any, sealed: Any
+        self, service: BatcherService, client: Client, number: int, head: Any, sealed: Any
     ) -> None:
         Attempt.__init__(self)
-        self.host = core
-        self.waker = waker
+        self.service = service
+        self.host = service.face._core
+        self.waker = service.waker
         self.is_accepted = False
         self.value = self.result = None
         self.context = _NO_CONTEXT
@@ -499,29 +573,38 @@ class BatcherService:
 
     Args:
         server: the server of this process.
-        core: the batcher.
+        face: a face of the batcher.
     """
 
-    def __init__(self, server: Server, core: BatcherCore) -> None:
+    def __init__(self, server: Server, face: BatcherFace[Any, Any]) -> None:
+        core = face._core
         self.server = server
+        self.face = face
+        self.number = 0
         self.label = str(core)
+        self.description = BatcherDescription(
+            core.name,
+            core.max_batch,
+            core.takes_contexts,
+            core.has_priorities,
+            core.aio.max_bytes is not None,
+            core.aio._core.kind,
+        )
         self._core = core
-        self._waker = _Waker(self)
+        self.waker = _Waker(self)
         self._requests: set[RemoteRequest] = set()
         core.has_sealed = True
 
     def describe(self) -> Any:
-        core = self._core
-        return {
-            "name": core.name,
-            "max_batch": core.max_batch,
-            "workers": core.workers,
-            "where": core.where,
-            "takes_contexts": core.takes_contexts,
-            "has_priorities": core.has_priorities,
-            "counts_bytes": core.aio.max_bytes is not None,
-            "queue_kind": core.aio._core.kind,
-        }
+        return "Batcher", self.description
+
+    def was_forked(self) -> None:
+        """Turn the faces that this fork has inherited into handles."""
+        handle = RemoteBatcherCore(self.server.address, self.number, self.description)
+        _handles[self.server.address, self.number] = handle
+        for face in (self.face, self.face._peer):
+            if face is not None:
+                face._core = handle  # type: ignore[assignment]
 
     def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
         if kind == STATISTICS:
@@ -536,9 +619,7 @@ class BatcherService:
         (length,) = _LENGTH.unpack_from(data)
         start = _LENGTH.size + length
         head = json.loads(bytes(data[_LENGTH.size : start]))
-        request = RemoteRequest(
-            self._core, self._waker, client, number, head, (bytes(data[start:]), buffers)
-        )
+        request = RemoteRequest(self, client, number, head, (bytes(data[start:]), buffers))
         self._enqueue(request, self._core.element(request, head[0]))
         self._requests.add(request)
         client.calls[number] = request
@@ -572,7 +653,7 @@ class BatcherService:
 
     def send_answers(self) -> None:
         """Send the outcomes of the requests that have been answered."""
-        answered = self._waker.answered
+        answered = self.waker.answered
         while answered:
             request = answered.popleft()
             if not self._forget(request):

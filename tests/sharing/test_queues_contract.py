@@ -50,6 +50,7 @@ LEFT_OUT: dict[str, set[str]] = {
         "test_the_cause_is_the_cause_of_later_errors",
         "test_a_cause_can_come_with_a_later_close",
         "test_an_element_without_a_size_is_refused",
+        "test_ends_by_a_failure_for_each_caller",
     },
 }
 """By the reason why."""
