@@ -246,8 +246,12 @@ class CoordinatorService:
 
     # In the server's thread.
 
-    def describe(self) -> Any:
-        return "Coordinator", self._options
+    def pickled(self, world: World) -> tuple[Any, ...]:
+        core = self._core()
+        if core is None:
+            raise LookupError(f"{self.label} has ended")
+        found: tuple[Any, ...] = core.shared.pickled(world)
+        return found
 
     def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
         method, arguments = pickle.loads(body)  # names, texts and pickled failures only
@@ -741,26 +745,11 @@ class SharedFace(_Face):
         super()._enter()
         self._is_block_inherited = False
 
-
-class _SharedAsyncFace(SharedFace):
-    """A handle for coroutines."""
-
-    def __aexit__(self, *error: Any) -> Any:
-        leave: Any = super()
-        return _leave_nothing() if self._is_block_inherited else leave.__aexit__(*error)
-
-
-class _SharedThreadFace(SharedFace):
-    """A handle for threads."""
-
-    def __exit__(self, *error: Any) -> Any:
-        # A fork leaves the block, by `SystemExit` say: the block is the parent's.
-        leave: Any = super()
-        return None if self._is_block_inherited else leave.__exit__(*error)
-
-
-async def _leave_nothing() -> None:
-    """Leave a block that belongs to the parent of this fork."""
+    def _leaves_inherited_block(self, error: BaseException | None) -> bool:
+        # Before any look at the core: this process would take part.
+        if self._is_block_inherited and error is None:
+            raise inherited_error("the block of this coordinator")
+        return self._is_block_inherited
 
 
 _CLASSES: Final[dict[World, type[CoordinatorFace]]] = {
@@ -774,10 +763,9 @@ def _handle_class(local: type[CoordinatorFace]) -> type:
     """Return the class of the handles of a coordinator; users may have a subclass of ours."""
     found = _handle_classes.get(local)
     if found is None:
-        mixin: type = _SharedAsyncFace if local._world == "aio" else _SharedThreadFace
         ours = _CLASSES[local._world]
         names = {"__module__": ours.__module__, "__doc__": local.__doc__}
-        found = _handle_classes[local] = type(local.__name__, (mixin, local), names)
+        found = _handle_classes[local] = type(local.__name__, (SharedFace, local), names)
     return found
 
 

@@ -297,7 +297,7 @@ def test_a_cleared_stop_is_cleared_everywhere(coord: Any, start: Start) -> None:
     ],
 )
 def test_the_end_of_the_owner_ends_all_waits(start: Start, how: str, says: str) -> None:
-    context = multiprocessing.get_context(FORKSERVER)
+    context: Any = multiprocessing.get_context(FORKSERVER)
     ours, theirs = context.Pipe()
     owner = context.Process(target=does.own, args=(theirs,))
     owner.start()
@@ -326,7 +326,7 @@ def test_the_end_of_the_owner_ends_all_waits(start: Start, how: str, says: str) 
 
 
 def test_an_owner_that_has_died_is_named(start: Start) -> None:
-    context = multiprocessing.get_context(FORKSERVER)
+    context: Any = multiprocessing.get_context(FORKSERVER)
     ours, theirs = context.Pipe()
     owner = context.Process(target=does.own, args=(theirs,))
     owner.start()
@@ -364,6 +364,61 @@ def test_its_thread_ends_with_it() -> None:
     del coord
     gc.collect()
     spin_until(lambda: not ours())
+
+
+@pytest.mark.parametrize("leaves", ["block", "nothing"])
+def test_a_fork_takes_part_and_leaves_the_block_of_its_parent_alone(leaves: str) -> None:
+    code = """
+import os, sys
+from aioqueue import sync
+
+coord = sync.Coordinator().share()
+with coord:
+    pid = os.fork()
+    if not pid:
+        assert not coord.should_stop()
+        if sys.argv[1] == "block":
+            sys.exit()
+        with coord.stop_on_exception():
+            raise ValueError("in the fork")
+        os._exit(0)
+    if sys.argv[1] == "block":
+        assert os.waitpid(pid, 0)[1] == 0
+        print(coord.wait_for_stop(0), coord)
+    else:
+        print(coord.wait_for_stop(20))
+        os.waitpid(pid, 0)
+"""
+    ran = does.program(code, leaves)
+    if leaves == "block":
+        assert ran.stdout == "False <aioqueue.sync.Coordinator running, 0 failures>\n", ran.stderr
+        assert not ran.stderr
+    else:
+        assert ran.stdout == "True\n", ran.stderr
+        assert "ValueError: in the fork" in ran.stderr
+
+
+def test_programs_find_it_by_its_name(start: Start) -> None:
+    coord = sync.Coordinator()
+    name = f"coordinator-{os.getpid()}"
+    coord.share(name=name)
+    code = """
+import sys
+from aioqueue import sync
+
+coord = sync.connect(sys.argv[1], timeout=20)
+with coord.stop_on_exception():
+    print(repr(coord))
+    coord.request_stop()
+raise KeyError("at the end")
+"""
+    ran = does.program(code, name)
+    assert ran.stdout == "<aioqueue.sync.Coordinator running, 0 failures>\n", ran.stderr
+    assert ran.returncode == 1
+    assert sync.connect(name) is coord
+    (error,) = failures(coord)
+    assert repr(error) == "KeyError('at the end')"
+    coord._core.shared.end()
 
 
 # What it explains.
