@@ -228,6 +228,10 @@ class CoordinatorFace(CoordinatorMethods):
             )
         self._core.enter_block()
 
+    def _leaves_inherited_block(self, error: BaseException | None) -> bool:
+        """Return whether an exception leaves a block that the parent of this fork is in."""
+        return is_inherited(self._core) and error is not None
+
     def _end_joins_at_stop(self, owner: object) -> None:
         """Let the stop end a `join` in which the owner of the block waits: a task or thread."""
         self._core.call_on_stop(partial(end_joins_of, Owner(owner)))

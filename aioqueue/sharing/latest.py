@@ -300,7 +300,9 @@ class _ReadingCall:
 
     __slots__ = ("body", "connection", "core", "kind", "number", "reading", "thing")
 
-    def __init__(self, core: RemoteLatestCore, connection: Connection, reading: PendingRead) -> None:
+    def __init__(
+        self, core: RemoteLatestCore, connection: Connection, reading: PendingRead
+    ) -> None:
         self.core = core
         self.connection = connection
         self.reading = reading
@@ -549,9 +551,7 @@ class RemoteLatestCore(LatestCore):
 
     def publish(self, value: Any) -> int:
         if self._has_ended_in_order:
-            raise QueueClosedError(
-                f"{self}: the process that shared it has ended", queue=self.name
-            )
+            raise QueueClosedError(f"{self}: the process that shared it has ended", queue=self.name)
         parts = parts_of(value)
         version: int = pickle.loads(self._request(PUBLISH, self.connection.pack(parts)))
         return version
