@@ -45,7 +45,7 @@ ROOMS = (
     ("readers",),
     ("sinks",),
     ("inputs",),
-    ("torch", "prometheus", "ray", "asgi"),
+    ("torch", "prometheus", "ray", "asgi", "rl"),
     ("compat",),
     ("inspection",),
     ("__main__",),
