@@ -30,6 +30,10 @@ class SortedIndex(Generic[ValueT]):
     def __contains__(self, key: int) -> bool:
         return key in self._values
 
+    def get(self, key: int) -> ValueT:
+        """Return the value with a key that is there."""
+        return self._values[key]
+
     def add(self, key: int, value: ValueT) -> None:
         self._values[key] = value
         heappush(self._heap, key)

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heappop, heappush
@@ -126,7 +126,9 @@ class Group:
         "weight",
     )
 
-    def __init__(self, ordinal: int, prompt: Any, size: int, *, is_evaluation: bool = False) -> None:
+    def __init__(
+        self, ordinal: int, prompt: Any, size: int, *, is_evaluation: bool = False
+    ) -> None:
         self.ordinal = ordinal
         self.prompt = prompt
         self.size = size
@@ -235,7 +237,10 @@ class Stored:
 
 
 class RolloutMachine:
-    """See the module. All arguments are those of `RolloutQueue`, and checked there.
+    """See the module. The arguments are those of `RolloutQueue`, and checked there.
+
+    Args:
+        new_payload: makes the payload of a group that is admitted, from its size.
 
     Attributes:
         step: the number of the next step that is handed out.
@@ -261,6 +266,7 @@ class RolloutMachine:
         max_weight: float | None = None,
         drop_remainder: bool = False,
         max_refused: int | None = 10,
+        new_payload: Callable[[int], Any] | None = None,
     ) -> None:
         self.batch_size = batch_size
         self.steps_ahead = steps_ahead
@@ -276,6 +282,7 @@ class RolloutMachine:
         self.max_weight: Final = max_weight
         self.drop_remainder: Final = drop_remainder
         self.max_refused: Final = max_refused
+        self._new_payload: Final = new_payload
 
         self.step = 0
         self.version = 0
@@ -359,7 +366,9 @@ class RolloutMachine:
         self.has_begun = True
         return self._settle()
 
-    def prompt(self, prompt: Any, size: int, stored: Stored | None = None) -> tuple[Group | None, Effects]:
+    def prompt(
+        self, prompt: Any, size: int, stored: Stored | None = None
+    ) -> tuple[Group | None, Effects]:
         """Admit the prompt that was asked for.
 
         Args:
@@ -527,11 +536,14 @@ class RolloutMachine:
                 self._refuse(group)
         return self._settle()
 
-    def evaluate(self, prompt: Any, size: int, *, has_priority: bool = True) -> tuple[Group, Effects]:
+    def evaluate(
+        self, prompt: Any, size: int, *, has_priority: bool = True, payload: Any = None
+    ) -> tuple[Group, Effects]:
         """Generate rollouts that take no slot. They start first, or in the turn of the next prompt."""
         serial = self._next_evaluation
         self._next_evaluation += 1
         group = Group(serial, prompt, size, is_evaluation=True)
+        group.payload = payload
         if not has_priority:
             group.threshold = self.next_ordinal
         self.evaluations[serial] = group
@@ -724,7 +736,9 @@ class RolloutMachine:
         if self.is_stopped or self.in_vain < self.max_refused * batch:
             return
         reasons = [f"{self.refused} refused by accept="] if self.refused else []
-        reasons += [f"{number} dropped because they {_REASONS[why]}" for why, number in self.dropped.items()]
+        reasons += [
+            f"{number} dropped because they {_REASONS[why]}" for why, number in self.dropped.items()
+        ]
         self._stop(
             StarvedError(
                 f"{counted(self.in_vain, 'group')} in a row were refused or dropped (max_refused="
@@ -857,17 +871,11 @@ class RolloutMachine:
         ready: Counter[int] = Counter()
         for version, groups in self._ready_by_version.items():
             ready[current if version is None else version] += len(groups)
-        room = best_room = int(self.batch_size)
-        lowest: Counter[int] = Counter()
-        is_best = True
-        for version in versions:
-            lowest[version] = min(room, ready[version])
-            best = min(best_room, waiting[version])
-            room -= lowest[version]
-            best_room -= best
-            is_best = is_best and lowest[version] == best
+        lowest = self._lowest(versions, ready)
         if not self._is_in_time(versions, waiting, lowest):
-            return self._take_lowest_versions(versions) if is_best else None
+            if lowest != self._lowest(versions, waiting):
+                return None  # what is still generated may be the better choice
+            return self._take_lowest_versions(versions)
         chosen = self._take_ready(self.batch_size)
         counts = Counter(current if group.version is None else group.version for group in chosen)
         if self._is_in_time(versions, waiting, counts):
@@ -875,6 +883,15 @@ class RolloutMachine:
         for group in chosen:
             self._add_ready(group)
         return self._take_lowest_versions(versions)
+
+    def _lowest(self, versions: Sequence[int], counts: Counter[int]) -> Counter[int]:
+        """Return how many groups of each version a batch has that takes the lowest versions."""
+        room = int(self.batch_size)
+        lowest: Counter[int] = Counter()
+        for version in versions:
+            lowest[version] = min(room, counts[version])
+            room -= lowest[version]
+        return lowest
 
     def _is_in_time(
         self, versions: Sequence[int], waiting: Counter[int], chosen: Counter[int]
@@ -964,6 +981,8 @@ class RolloutMachine:
 
     def _admit(self, ordinal: int, prompt: Any, size: int) -> Group:
         group = Group(ordinal, prompt, size)
+        if self._new_payload is not None:
+            group.payload = self._new_payload(size)
         self.groups[ordinal] = group
         self.admitted += 1
         self.census[_OPEN] += 1

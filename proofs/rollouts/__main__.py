@@ -32,7 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
             result = explore(setting)
             states += result.states
             bad += bool(result.violation)
-            print(f"{setting.name:48} {result.states:8} {result.violation[:700] or 'ok'}", flush=True)
+            print(
+                f"{setting.name:48} {result.states:8} {result.violation[:700] or 'ok'}", flush=True
+            )
     print(f"{states} states, {bad} bad, {time.monotonic() - began:.0f} s")
     return bool(bad)
 

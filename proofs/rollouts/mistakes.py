@@ -187,13 +187,9 @@ class WaitsForTheOrdersChoice(RolloutMachine):
 class WaitsForWhatCannotCome(RolloutMachine):
     """With ``on_stale="wait"``, a batch that is too old is never handed out."""
 
-    def _choose_in_time(self) -> Sequence[Group] | None:
-        known = self._waiting_counts
-        self._waiting_counts = known + Counter({None: 100})
-        try:
-            return super()._choose_in_time()
-        finally:
-            self._waiting_counts = known
+    def _lowest(self, versions: Sequence[int], counts: Counter[int]) -> Counter[int]:
+        lowest = super()._lowest(versions, counts)
+        return lowest + Counter({-1: counts.total()})
 
 
 class LosesEffects(RolloutMachine):
@@ -366,7 +362,43 @@ MISTAKES: Final = tuple(
     if isinstance(cls, type) and issubclass(cls, RolloutMachine) and cls is not RolloutMachine
 )
 
-FOUND_BY: Final[dict[str, str]] = {}
+FOUND_BY: Final[dict[str, str]] = {
+    "RefusedStillCounts": "ready B2 S0 G2 drop what fails",
+    "FormulaAfterRestore": "ready restore twice",
+    "FailureLeavesTheStepShort": "ready G2 fail in a publication",
+    "ClaimIsAResult": "ready restore twice",
+    "WaitsForAFullBatch": "ready G2 fail in a publication",
+    "EndsWithTheSource": "ready G2 fail in a publication",
+    "DropsTheOldest": "ready G2 fail in a publication",
+    "ReturnsAPart": "oldest cancel G2 again",
+    "PublicationCancels": "ready G2 fail in a publication",
+    "CancelsInAPublication": "ready G2 fail in a publication",
+    "SlotBackAtTheHandOut": "strict B1 S0 refuse",
+    "SlotBackAtPublicationOnly": "oldest second",
+    "PublicationStopsAdmissionOnly": "ready B1 S1 refuse",
+    "EvaluationNeedsASlot": "ready S0 evaluate",
+    "FailureKeepsTheGateShut": "oldest failing",
+    "StaleOnlyAtPublication": "oldest drop again",
+    "WaitsForTheOrdersChoice": "ready wait B2 S1 M1",
+    "WaitsForWhatCannotCome": "oldest wait second",
+    "LosesEffects": "oldest B1 S0 refuse",
+    "CountsAFailureTwice": "ready G2 fail in a publication",
+    "AdmitsWhatFits": "oldest weigh B2 S0",
+    "FreshIsStale": "oldest drop again second",
+    "EntersAPublication": "oldest enter",
+    "ForgetsWhatWasTurnedAway": "oldest enter",
+    "StartIsTheVersion": "oldest cancel enter",
+    "CancelledIsOver": "oldest G2 cancelled calls last",
+    "RestIsForgotten": "oldest G2 retries rest",
+    "SafePointsDoNotCount": "oldest G2 drain to safe points",
+    "ParksInADrain": "oldest drain, safe points",
+    "FrozenGrowsOld": "oldest cancel drop frozen",
+    "EmptyPlaceIsAStep": "oldest each B2 S0 shorten",
+    "EmptyPlaceIsTrained": "oldest each B2 S0 shorten",
+    "NeverGivesUp": "oldest B2 replace starves",
+    "TakesBackTheOldest": "oldest B2 S0 give back",
+    "RoundsSlotsUp": "oldest B3 S0.1 a part of a step",
+}
 """The name of a configuration that finds each mistake, so that a test need not look for it."""
 
 

@@ -23,7 +23,18 @@ PUBLISHERS: Final = ("each", "second", "failing", "late")
 """A trainer publishes each step, each second step, or fails to publish some; or it reads ahead and
 ends its steps with `done`, late."""
 INTERRUPTIONS: Final = frozenset(
-    ("stop", "close", "untake", "restore", "evaluate", "withdraw", "limit", "grow", "shrink", "freeze")
+    (
+        "stop",
+        "close",
+        "untake",
+        "restore",
+        "evaluate",
+        "withdraw",
+        "limit",
+        "grow",
+        "shrink",
+        "freeze",
+    )
 )
 """Events that may happen, and that nobody needs for the run to go on."""
 
@@ -156,7 +167,14 @@ class World:
             tuple(sorted((g.ordinal, g.state.value, index) for g, index in self.resting)),
             tuple(sorted(self.faults.items())),
             *(self.pulled, len(self.evaluations), self.trainer, str(self.holds), self.last_ordinal),
-            *(self.is_ended, self.vain, frozenset(self.frozen), frozenset(self.trained), frozenset(self.refused), str(self.stored)),
+            *(
+                self.is_ended,
+                self.vain,
+                frozenset(self.frozen),
+                frozenset(self.trained),
+                frozenset(self.refused),
+                str(self.stored),
+            ),
         )
 
     # ---- effects -----------------------------------------------------------------------------
@@ -234,7 +252,7 @@ class World:
         order, on_stale = options.get("order"), options.get("on_stale", "train")
         is_exact = setting.trainer == "each" and not self.was_resized
         for group in groups:
-            if len(group.versions) + group.lost < group.size and not group.is_refused:
+            if len(group.versions) + group.lost < setting.group_size and not group.is_refused:
                 if "freeze" not in setting.faults and group.ordinal not in self.stored:
                     raise ViolationError("a group has fewer rollouts than its size")
             age = 0 if group.version is None else step - group.version
@@ -273,7 +291,9 @@ class World:
                 events.append(("expire", number))
             if call.is_current and self.may("freeze"):
                 events.append(("freeze", number))
-            if call.is_current and (self.may("park") or setting.drain == "safe" and machine.parks):
+            if call.is_current and (
+                self.may("park") or (setting.drain == "safe" and machine.parks)
+            ):
                 events.append(("park", number))
         for number in range(len(self.judged)):
             events += [("judge", number, True, weight) for weight in setting.weights]
@@ -429,7 +449,9 @@ class World:
 
     def _on_evaluate(self) -> None:
         has_priority = self.faults["evaluate"] % 2 == 0
-        group, effects = self.machine.evaluate("question", self.setting.group_size, has_priority=has_priority)
+        group, effects = self.machine.evaluate(
+            "question", self.setting.group_size, has_priority=has_priority
+        )
         self.evaluations.append(group)
         self.do(effects)
 
@@ -482,7 +504,11 @@ class World:
         if held != {g.ordinal for g in machine.groups.values() if g.state is GroupState.HELD}:
             raise ViolationError("what is held is not what was handed out")
         states = [group.state for group in machine.groups.values()]
-        if any(states.count(state) != machine.census[state] for state in GroupState if state is not GroupState.ENDED):
+        if any(
+            states.count(state) != machine.census[state]
+            for state in GroupState
+            if state is not GroupState.ENDED
+        ):
             raise ViolationError("the census is wrong")
         budget = machine.batch_size * (machine.steps_ahead + 1)
         used = len(machine.groups) + machine.is_pulling
