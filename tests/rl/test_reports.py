@@ -127,7 +127,8 @@ def test_when_every_worker_dies_the_trainer_learns_why_at_once() -> None:
             await train(rollouts, generate, retry=inputs.Retry(3))
         failure = first_failure(caught.value)
         assert isinstance(failure, ConnectionError)
-        assert any("prompt 0" in note and "attempt 3" in note for note in failure.__notes__)
+        (note,) = [note for note in failure.__notes__ if "attempt 4" in note]
+        assert "rollout 0 of prompt" in note
         return asyncio.get_running_loop().time()
 
     assert played(measured()) < 60
@@ -159,7 +160,7 @@ def test_a_claim_is_no_result() -> None:
     states: list[Any] = []
 
     def queue() -> RolloutQueue[Any, Any]:
-        prompts = inputs.items(list(range(24)), shuffle=True, seed=5)
+        prompts = inputs.items(list(range(24)), 1, shuffle=True, seed=5)
         return RolloutQueue(prompts, batch_size=3, steps_ahead=2, seed=1)
 
     async def killed() -> list[Any]:
@@ -337,7 +338,7 @@ def test_a_publication_that_waits_says_for_what() -> None:
         return texts
 
     (text,) = played(main())
-    assert "publishing() is open: it waits for 1 rollout" in text
+    assert "is open: it waits for 1 rollout" in text
     assert "prompt 5" in text
 
 
@@ -463,7 +464,7 @@ def test_get_raises_at_the_end() -> None:
 
 
 def test_a_plain_function_waits_for_no_clock() -> None:
-    """Admission by polling every 5 ms to 1 s: NeMo-RL, TRL, prime-rl, AReaL. Here, no timer runs."""
+    """NeMo-RL, TRL, prime-rl, AReaL: admission polls every 5 ms to 1 s. Here no timer runs."""
 
     async def main() -> float:
         rollouts: RolloutQueue[int, int] = RolloutQueue(range(40), batch_size=4)
