@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
 import pytest
 
@@ -25,6 +25,8 @@ from aioqueue.rl import (
 )
 from aioqueue.testing import VirtualClock
 
+T = TypeVar("T")
+
 Generate = Callable[[Any, Rollout[Any]], Awaitable[Any]]
 
 TRAINING = 5.0
@@ -37,7 +39,7 @@ def played(main: Coroutine[Any, Any, Any]) -> Any:
     return VirtualClock().run(asyncio.wait_for(main, GIVE_UP))
 
 
-async def sample(prompt: Any, rollout: Rollout[Any]) -> Any:
+async def sample(prompt: T, rollout: Rollout[T]) -> T:
     """A rollout with a long tail, the same in every run."""
     await asyncio.sleep(random.Random(rollout.seed).expovariate(1 / 10))
     return prompt
@@ -165,7 +167,7 @@ def test_a_claim_is_no_result() -> None:
 
     async def killed() -> list[Any]:
         rollouts = queue()
-        trained = []
+        trained: list[Any] = []
 
         async def kill(batch: Batch[Any, Any]) -> None:
             trained.extend(group.prompt for group in batch.groups)
@@ -265,7 +267,7 @@ def test_a_failed_publication_opens_the_gate() -> None:
         async with aioqueue.Coordinator() as coord:
             coord.start(rollouts.generate(sample))
             async for batch in rollouts.batches():
-                expected: AbstractAsyncContextManager[Any] | Any = nullcontext()
+                expected: AbstractContextManager[Any] = nullcontext()
                 if batch.step == 1:
                     expected = pytest.raises(ConnectionError)
                 before = rollouts.version
@@ -360,8 +362,8 @@ def test_nothing_in_flight_is_cancelled_by_a_new_version() -> None:
 
 def test_cancelling_waits_until_the_engine_runs_again() -> None:
     """prime-rl 2841: a rollout that was cancelled while the engine was paused killed the engine."""
-    publishing = []
-    cancelled_inside = []
+    publishing: list[int] = []
+    cancelled_inside: list[bool] = []
 
     async def generate(prompt: int, rollout: Rollout[int]) -> int:
         try:
@@ -419,7 +421,7 @@ def test_the_prompts_fail_after_all_that_exists_is_trained() -> None:
         yield from range(7)
         raise OSError("the disk has failed")
 
-    trained = []
+    trained: list[int] = []
 
     async def note(batch: Batch[Any, Any]) -> None:
         trained.extend(group.prompt for group in batch.groups)
