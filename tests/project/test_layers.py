@@ -48,7 +48,7 @@ ROOMS = (
     ("sinks",),
     ("inputs",),
     ("testing",),
-    ("torch", "prometheus", "ray", "asgi"),
+    ("torch", "prometheus", "ray", "asgi", "rl"),
     ("compat",),
     ("inspection",),
     ("__main__",),
