@@ -140,6 +140,11 @@ class BatcherFace(Generic[ValueT, ResultT]):
         workers: int = 1,
         where: Where = "auto",
         on_full: OnFull = "wait",
+        on_failure: OnFailure = "fail",
+        weight: Callable[[ValueT], float] | None = None,
+        max_batch_weight: float | None = None,
+        check: Callable[[ValueT], bool | None] | None = None,
+        ageing: float | None = None,
         name: str | None = None,
         watchdog: float | None = None,
     ) -> None: ...
