@@ -468,6 +468,8 @@ class Stages(RunMethods[T_co]):
         *,
         padding_value: Any = 0,
         on_too_long: Literal["fail", "skip", "split"] = "fail",
+        cut: bool = False,
+        loss_mask: bool = False,
     ) -> Pipeline[Any]:
         """Pack sequences into rows of a fixed length, each into the first row that has room.
 
@@ -475,18 +477,28 @@ class Stages(RunMethods[T_co]):
         method is first fit (Johnson, "Near-optimal bin packing algorithms", 1973) with a bounded
         number of open rows.
 
+        With ``cut=True``, sequences follow each other without gaps, as is usual for language
+        models: a row is filled to its end, and the rest of a sequence that does not fit begins the
+        next row, as a segment of its own. Only the last row of an epoch is padded.
+
         Args:
             length: how long a row is, >= 1.
             padding_value: fills the rest of a row; as for `batch`.
             on_too_long: what to do with a sequence that is longer than a row: ``"fail"`` raises,
                 ``"skip"`` drops it, ``"split"`` cuts it into pieces. An empty sequence is dropped.
+                With ``cut=True`` any length fits.
+            cut: whether to fill rows to their ends, and to cut sequences there.
+            loss_mask: whether to add a loss mask for a model that predicts the next entry.
 
         Returns:
             A pipeline of rows. For an example that is an array, a row is ``(row, segment_ids,
             positions)``; for a tuple, ``(*rows, segment_ids, positions)``; for a mapping, a dict
             with these two additional keys; for another container, it and both arrays. Segments
             count from 1 within a row, and 0 is padding. Positions count from 0 within a segment.
-            Both are int32 of shape ``(length,)``. All components of an example must have the same
+            Both are int32 of shape ``(length,)``. With ``loss_mask=True``, a third array
+            ``loss_mask`` follows, bool of the same shape: whether the next entry of the row belongs
+            to the same segment, so that it can be predicted from this one. It is false at the end
+            of each segment, and for padding. All components of an example must have the same
             length. As in a batch, the first example fixes the dtypes, and the shapes of entries.
 
         Raises:
@@ -494,7 +506,7 @@ class Stages(RunMethods[T_co]):
         """
         from aioqueue.pipeline.stages.pack import Pack
 
-        return self._with(Pack(length, padding_value, on_too_long))
+        return self._with(Pack(length, padding_value, on_too_long, cut=cut, loss_mask=loss_mask))
 
     def unbatch(self) -> Pipeline[Any]:
         """Split batches into their rows again.

@@ -113,8 +113,8 @@ def test_the_pages_name_the_version() -> None:
 def test_the_links_of_the_readme_work_on_an_index() -> None:
     """It is shown there as it is, without the files beside it."""
     assert project()["project"]["readme"] == "README.md"
-    text = (ROOT / "README.md").read_text("utf-8")
-    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    page = (ROOT / "README.md").read_text("utf-8")
+    text = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
     source = project()["project"]["urls"]["Source"]
     targets = [
         *re.findall(r"\]\(([^)\s]+)\)", text),
@@ -215,7 +215,7 @@ class TestReleaseJobs:
         assert "deploy-pages@" in self.JOBS["publish-pages"]
 
     def test_the_tools_are_those_of_the_action_that_uploads(self) -> None:
-        """If you change the action, write down the twine and the packaging that it has."""
+        """Whoever changes the action looks up which twine and which packaging it has."""
         (version,) = re.findall(r"gh-action-pypi-publish@\w+ # (v[\d.]+)", self.JOBS["publish"])
         assert f"its version {version}," in (ROOT / ".ci" / "release.txt").read_text("utf-8")
 
