@@ -791,7 +791,7 @@ class Graph:
 
     @contextmanager
     def container(self, container_name: str) -> Iterator[str]:
-        """A name for what operations made within the block keep, to be released by `Session.reset`."""
+        """A name for what operations made within the block keep, which `Session.reset` takes."""
         with self._blocks.within(container_name):
             yield container_name
 
