@@ -215,7 +215,7 @@ class QueueBase:
     ) -> Operation:
         """An op that closes the queue, after the enqueues that came before it.
 
-        What is inside can still be dequeued. A second plain close raises `tf.errors.CancelledError`.
+        What is inside can still be dequeued. A second one raises `tf.errors.CancelledError`.
         """
         cancel = False if cancel_pending_enqueues is None else cancel_pending_enqueues
         if not isinstance(cancel, bool):
