@@ -191,7 +191,7 @@ def test_signatures_show_each_option() -> None:
 
 
 def test_a_method_stands_once() -> None:
-    shown = {cls: one for cls, one in shown_classes()}
+    shown = dict(shown_classes())
     twice = []
     for cls, one in shown.items():
         for base in cls.__mro__[1:] if one.inherited is None and one.members is None else ():
