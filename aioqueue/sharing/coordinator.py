@@ -250,8 +250,7 @@ class CoordinatorService:
         core = self._core()
         if core is None:
             raise LookupError(f"{self.label} has ended")
-        found: tuple[Any, ...] = core.shared.pickled(world)
-        return found
+        return core.pickled(world)
 
     def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
         method, arguments = pickle.loads(body)  # names, texts and pickled failures only
@@ -465,7 +464,7 @@ def _exit_code(peer: Peer, process: Any) -> int | None:
 # Another process.
 
 
-class _Call:
+class _RegisterCall:
     """A call to the register that has no answer yet.
 
     Args:
@@ -530,7 +529,7 @@ class ProcessConnection(MemberConnection):
         self, method: str, arguments: Any, answer: Callable[[Any, Exception | None], object]
     ) -> None:
         body = pickle.dumps((method, arguments))
-        self._connection.begin(_Call(self._connection, self._thing, answer), CALL, body)
+        self._connection.begin(_RegisterCall(self._connection, self._thing, answer), CALL, body)
         self._connection.need_reader()
 
     def answer_questions(self) -> None:
