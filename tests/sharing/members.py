@@ -221,6 +221,31 @@ def run_runners(coord: Any, say: Callable[[Any], Any]) -> None:
     say(len(calls))
 
 
+def fill(coord: Any, say: Callable[[Any], Any]) -> None:
+    """Runners fill a shared queue, and one of this process, and wait for the stop then."""
+    shared = say("which queue?")
+    local = sync.FIFOQueue(100, name="local")
+    threads, filled = [], []
+    for queue in (shared.sync, local):
+        left, is_filled = iter(range(5)), threading.Event()
+
+        def op(queue: Any = queue, left: Any = left, is_filled: Any = is_filled) -> None:
+            for number in left:
+                queue.enqueue(number)
+                return
+            is_filled.set()
+            coord.sync.wait_for_stop()
+            raise aioqueue.OutOfRangeError
+
+        filled.append(is_filled)
+        threads += sync.QueueRunner(queue, [op]).create_threads(coord=coord.sync, start=True)
+    for one in filled:
+        one.wait()
+    say("filled")
+    for thread in threads:
+        thread.join()
+
+
 def join_too(coord: Any, say: Callable[[Any], Any]) -> None:
     """Join, and say what that raises."""
     say("joining")

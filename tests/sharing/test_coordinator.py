@@ -441,3 +441,36 @@ def test_an_explanation_covers_all_processes(coord: Any, start: Start) -> None:
     for one in started:
         one.heard()
         one.answer()
+
+
+# What a monitor counts.
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["running", "ended"])
+def test_the_numbers_of_all_processes_add_up(coord: Any, start: Start, ends: bool) -> None:
+    shared: Any = sync.FIFOQueue(100, name="shared")
+    shared.share()
+    started = [start(does.fill, coord) for _ in range(2)]
+    with coord.monitor() as monitor:
+        for one in started:
+            one.heard()
+            one.answer(shared)
+        for one in started:
+            one.heard()
+        if ends:
+            monitor._ask_elsewhere(wait=True)
+            coord.request_stop()
+            for one in started:
+                one.answer()
+                one.end()
+    found = monitor.snapshot()
+    assert {stage.name for stage in found.stages} == {"op"}
+    assert sum(stage.delivered for stage in found.stages) == 20
+    local = found.queue("local")
+    assert local.enqueued == 10
+    assert local.size == (0 if ends else 10)
+    assert shared.size() == 10
+    assert found.queue("shared").enqueued == 10
+    shared.close()
+    for one in started:
+        one.answer()
