@@ -204,6 +204,10 @@ def starts_of(body: memoryview) -> tuple[int, ...]:
     return struct.unpack(f"<{len(body) // 8}Q", body)
 
 
+def bytes_of(parts: Parts) -> int:
+    return len(parts[0]) + sum(_flat(buffer).nbytes for buffer in parts[1])
+
+
 def inline(parts: Parts) -> bytes:
     """Make the body of a message with all buffers in it."""
     data, buffers = parts
