@@ -56,7 +56,6 @@ from aioqueue.coordination.shutdown import (
 from aioqueue.coordination.tasks import Tasks, new_tasks, wait_shielded
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
 from aioqueue.errors import InvalidArgumentError, interrupt_of
-from aioqueue.system.forks import is_inherited
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.waker import allows_ctrl_c, defers_ctrl_c
 
@@ -173,7 +172,7 @@ class AsyncCoordinator(CoordinatorFace):
     async def _leave_block(self, error: BaseException | None) -> bool | None:
         """Stop, join, and report: the body of `__aexit__`."""
         assert self._tasks is not None
-        if is_inherited(self._core) and error is not None:
+        if self._leaves_inherited_block(error):
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
         leaving = Call()  # a cancellation from here on is raised when all have been joined
         failed, reraised = self._split_block_error(error)

@@ -195,14 +195,7 @@ class CoordinatorFace(CoordinatorMethods):
         Raises:
             TypeError: it is not shared.
         """
-        shared = self._core.shared
-        if shared is not None:
-            pickled: tuple[Any, ...] = shared.pickled(self._world)
-            return pickled
-        raise TypeError(
-            "a coordinator cannot be pickled or copied: it lives in one process. Share it"
-            " (`coord.share()`), and send that to other processes of this machine"
-        )
+        return self._core.pickled(self._world)
 
     def monitor(self, *, log: bool = False) -> Monitor:
         """Monitor what you start in this coordinator and report its bottleneck: see `Monitor`.
@@ -227,6 +220,10 @@ class CoordinatorFace(CoordinatorMethods):
                 " new one"
             )
         self._core.enter_block()
+
+    def _leaves_inherited_block(self, error: BaseException | None) -> bool:
+        """Return whether an exception leaves a block that the parent of this fork is in."""
+        return is_inherited(self._core) and error is not None
 
     def _end_joins_at_stop(self, owner: object) -> None:
         """Let the stop end a `join` in which the owner of the block waits: a task or thread."""

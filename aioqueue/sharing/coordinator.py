@@ -33,7 +33,7 @@ from aioqueue.coordination.workers import current_worker_name
 from aioqueue.errors import InvalidArgumentError, WorkerDiedError, exception_text
 from aioqueue.remote.member_connection import MemberConnection
 from aioqueue.remote.member_core import MemberCore
-from aioqueue.remote.members import MemberRegister, ProgramReport
+from aioqueue.remote.members import ActiveWorker, MemberRegister, ProgramReport
 from aioqueue.sharing import frames
 from aioqueue.sharing.addresses import checked_name
 from aioqueue.sharing.connection import Connection, connection_to, failure_in
@@ -246,8 +246,11 @@ class CoordinatorService:
 
     # In the server's thread.
 
-    def describe(self) -> Any:
-        return "Coordinator", self._options
+    def pickled(self, world: World) -> tuple[Any, ...]:
+        core = self._core()
+        if core is None:
+            raise LookupError(f"{self.label} has ended")
+        return core.pickled(world)
 
     def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
         method, arguments = pickle.loads(body)  # names, texts and pickled failures only
@@ -461,7 +464,7 @@ def _exit_code(peer: Peer, process: Any) -> int | None:
 # Another process.
 
 
-class _Call:
+class _RegisterCall:
     """A call to the register that has no answer yet.
 
     Args:
@@ -515,14 +518,18 @@ class ProcessConnection(MemberConnection):
 
     @property
     def has_ended_in_order(self) -> bool:
-        """Whether the owner has ended the coordinator in order."""
-        return self._is_ended_in_order or self._connection.ended_in_order
+        """Whether the owner has ended the coordinator, or itself, in order."""
+        return (
+            self._is_ended_in_order
+            or self._connection.ended_in_order
+            or self._connection.peer.exit_code() == 0
+        )
 
     def send(
         self, method: str, arguments: Any, answer: Callable[[Any, Exception | None], object]
     ) -> None:
         body = pickle.dumps((method, arguments))
-        self._connection.begin(_Call(self._connection, self._thing, answer), CALL, body)
+        self._connection.begin(_RegisterCall(self._connection, self._thing, answer), CALL, body)
         self._connection.need_reader()
 
     def answer_questions(self) -> None:
@@ -600,6 +607,15 @@ class ProcessCore(ProcessMember):
         settled = threading.Event()
         self.connection.call_when_settled(settled.set)
         settled.wait(_SETTLE_SECONDS)
+
+    def register(self, worker: Any) -> None:
+        super().register(worker)
+        self.settle()  # a join elsewhere that begins from now on waits for this worker
+
+    def begin_work(self) -> ActiveWorker:
+        work = super().begin_work()
+        self.settle()  # the same
+        return work
 
     def connection_lost(self, error: Exception) -> None:
         """Handle the end of the owner: if it was in order, it is a stop like any other."""
@@ -711,10 +727,8 @@ class SharedFace(_Face):
             return core
 
     def _was_forked(self) -> None:
-        core = self.__dict__.pop("_core", None)
-        if core is not None:
-            self._is_block_inherited = core.was_entered
-            _handles.kept.append(core)
+        if "_core" in vars(self):  # else this process has not used it, and has nothing of it
+            super()._was_forked()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return restored, (self._world, self._shared, self._options)
@@ -726,33 +740,15 @@ class SharedFace(_Face):
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return f"<{kind} shared by process {self._shared.address.pid}>"
 
-    def _as(self, world: World) -> Any:
-        return self if world == self._world else restored(world, self._shared, self._options)
-
     def _enter(self) -> None:
         super()._enter()
         self._is_block_inherited = False
 
-
-class _SharedAsyncFace(SharedFace):
-    """A handle for coroutines."""
-
-    def __aexit__(self, *error: Any) -> Any:
-        leave: Any = super()
-        return _leave_nothing() if self._is_block_inherited else leave.__aexit__(*error)
-
-
-class _SharedThreadFace(SharedFace):
-    """A handle for threads."""
-
-    def __exit__(self, *error: Any) -> Any:
-        # A fork leaves the block, by `SystemExit` say: the block is the parent's.
-        leave: Any = super()
-        return None if self._is_block_inherited else leave.__exit__(*error)
-
-
-async def _leave_nothing() -> None:
-    """Leave a block that belongs to the parent of this fork."""
+    def _leaves_inherited_block(self, error: BaseException | None) -> bool:
+        # Before any look at the core: this process would take part.
+        if self._is_block_inherited and error is None:
+            raise inherited_error("the block of this coordinator")
+        return self._is_block_inherited
 
 
 _CLASSES: Final[dict[World, type[CoordinatorFace]]] = {
@@ -766,10 +762,9 @@ def _handle_class(local: type[CoordinatorFace]) -> type:
     """Return the class of the handles of a coordinator; users may have a subclass of ours."""
     found = _handle_classes.get(local)
     if found is None:
-        mixin: type = _SharedAsyncFace if local._world == "aio" else _SharedThreadFace
         ours = _CLASSES[local._world]
         names = {"__module__": ours.__module__, "__doc__": local.__doc__}
-        found = _handle_classes[local] = type(local.__name__, (mixin, local), names)
+        found = _handle_classes[local] = type(local.__name__, (SharedFace, local), names)
     return found
 
 
@@ -780,7 +775,7 @@ def restored(world: World, shared: SharedAt, options: CoordinatorOptions) -> Any
     if core is not None:
         face = core.shared.face()
         if face is not None:
-            return face._as(world)
+            return face if face._world == world else face._as(world)
     cls: Any = _handle_class(local) if core is None else local
     face = cls.__new__(cls)
     face._peer, face._grace, face._raise_single = None, options.grace, options.raise_single
@@ -834,23 +829,34 @@ class _Handles:
             if shared.address.pid == os.getpid():
                 raise WorkerDiedError(f"{options.label} has ended: this process has dropped it")
             core = self._cores[shared] = ProcessCore(shared, options)
+            core.shared = Sharing(None, shared, options)
         return core
 
 
 _handles: Final = _Handles()
 
 
+def _nothing() -> None:
+    """There is no face."""
+
+
 class Sharing:
     """How this process shares a coordinator.
 
     Args:
-        face: the face that was asked to share it.
+        face: the face that was asked to share it, in the owner.
         at: where it is.
         options: what all processes know of it.
     """
 
-    def __init__(self, face: CoordinatorFace, at: SharedAt, options: CoordinatorOptions) -> None:
-        self.face = weakref.ref(face)
+    def __init__(
+        self, face: CoordinatorFace | None, at: SharedAt, options: CoordinatorOptions
+    ) -> None:
+        self.face: Callable[[], CoordinatorFace | None] = (
+            _nothing if face is None else weakref.ref(face)
+        )
+        self.end: Callable[[], object] = bool
+        """Shares it no longer: the other processes stop."""
         self._at = at
         self._options = options
 
@@ -861,12 +867,13 @@ class Sharing:
     def adopt_in_fork(self, face: Any) -> None:
         """Make the parent's face one that takes part in this fork, at its first use here."""
         core = face.__dict__.pop("_core")
+        face._is_block_inherited = core.was_entered
         # What has it here has a coordinator of its own: the other processes are the parent's.
         core.__class__ = CoordinatorCore
         core.shared = self
         _handles.kept.append(core)
-        face._is_block_inherited = core.was_entered
-        face.__class__ = _handle_class(type(face))
+        if not isinstance(face, SharedFace):
+            face.__class__ = _handle_class(type(face))
         face._shared, face._options, face._peer = self._at, self._options, None
 
 
@@ -910,7 +917,7 @@ def _shared_number(face: CoordinatorFace, owner: Server, name: str | None) -> in
     core.shared = Sharing(face, core.at, options)
     _handles.add(core.at, core)
     # It is served while anybody here has it, or another process takes part.
-    weakref.finalize(core, _end_service, owner, core.at.thing, service)
+    core.shared.end = weakref.finalize(core, _end_service, owner, core.at.thing, service)
     core.report_what_was_before()
     return core.at.thing
 

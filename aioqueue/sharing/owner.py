@@ -25,6 +25,7 @@ import os
 import pickle
 import selectors
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -57,6 +58,9 @@ no answers for a client, and callers of a client wait before they pickle."""
 
 _DESCRIPTOR_PAUSE: Final = 0.1
 """Seconds to wait for a descriptor when this process has none left for a client."""
+
+_FINALIZER: Final = -20
+"""After the queues of `multiprocessing` have sent what they have, and after other finalizers."""
 
 _LAST_WORDS: Final = 1.0
 """Seconds that the last answers may take at the end of this process."""
@@ -203,6 +207,10 @@ class Server:
     def start(self) -> None:
         self._thread.start()
         atexit.register(self.close)
+        # A process that `multiprocessing` has started calls this, and not what `atexit` knows.
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:
+            util.Finalize(None, self.close, exitpriority=_FINALIZER)
 
     # For any thread.
 

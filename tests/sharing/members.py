@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import multiprocessing
 import os
 import signal
@@ -18,7 +19,7 @@ import aioqueue
 from aioqueue import sync
 from tests.kit.worlds import PATIENCE
 
-__all__ = ("FORKSERVER", "Member", "STARTS", "members")
+__all__ = ("FORKSERVER", "STARTS", "Member", "members")
 
 FORKSERVER = "forkserver"
 STARTS = ("fork", "spawn", FORKSERVER)
@@ -96,6 +97,11 @@ def _run(function: Any, coord: Any, connection: Connection) -> None:
     function(coord, say)
 
 
+def quiet() -> None:
+    """Show nothing of the exception that `multiprocessing` prints."""
+    sys.stderr = io.StringIO()
+
+
 # What they do.
 
 
@@ -114,7 +120,7 @@ def fail(coord: Any, say: Callable[[Any], Any]) -> None:
 
 def fail_unnoticed(coord: Any, say: Callable[[Any], Any]) -> None:
     """End by an exception, without a block around."""
-    sys.stderr = open(os.devnull, "w")  # `multiprocessing` prints the exception
+    quiet()
     assert not coord.should_stop()
     raise ValueError("a bad example")
 
@@ -150,7 +156,7 @@ def stop_with_a_failure(coord: Any, say: Callable[[Any], Any]) -> None:
 
 def press_ctrl_c(coord: Any, say: Callable[[Any], Any]) -> None:
     """Be interrupted while it works."""
-    sys.stderr = open(os.devnull, "w")
+    quiet()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with coord.stop_on_exception():
         say("working")
