@@ -36,6 +36,9 @@ from aioqueue.system.locks import call_with_lock, machine_lock
 _MOMENT: Final = 1.0
 """Milliseconds that an acknowledgement waits for a call that takes it along."""
 
+_END_SECONDS: Final = 0.5
+"""Seconds in which a process ends after its sockets were closed, unless it goes on without us."""
+
 _PLACE: Final = "in the process that shares it"
 
 
@@ -396,6 +399,8 @@ class Connection:
             if self._has_said_bye:
                 self._finish(self._ended_error)
             else:
+                # A process closes its sockets a moment before it has ended, in the way to report.
+                self.peer.has_ended(_END_SECONDS)
                 self._finish(lambda: died_error("the process that shares it", self.peer))
         except FrameError as error:
             why = str(error)
@@ -552,7 +557,7 @@ class Connection:
         self._cut_off_all()  # once more: a signal handler may have raised in the middle
         self.socket.close()
         self._close_pipes()
-        # The sentinel stays open until the last error about the owner was made.
+        self.peer.close()
         if self.memory is not None:
             self.memory.close()
 
@@ -564,11 +569,6 @@ class Connection:
             self._idle_sender,
         ):
             end.close()
-
-    def __del__(self) -> None:
-        peer = getattr(self, "peer", None)
-        if peer is not None:
-            peer.close()
 
     def close_inherited(self) -> None:
         """Close what a fork has inherited; nothing of it is used there."""
