@@ -429,7 +429,7 @@ def undelivered(
     """
     inside, items = Counter[str](), Counter[str]()  # names need not be unique
     for queue in queues:
-        inside[queue.name] += queue.machine.statistics().size
+        inside[queue.name] += queue.recent_statistics().size
     inside = +inside
     unfinished = [(run, names) for run in runs if (names := run.unfinished_workers())]
     if not inside and not unfinished:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from threading import RLock
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar, overload
 
 from aioqueue.base.arguments import checked_count, checked_flag, is_int
 from aioqueue.base.hints import hint_attributes, refuse_overrides, refuse_search
@@ -149,6 +149,14 @@ class QueueCore:
     @property
     def capacity(self) -> int | None:
         return self.machine.capacity
+
+    def recent_statistics(self) -> Statistics:
+        """Return the statistics for a report, which must not wait for another process for long."""
+        return self.machine.statistics()
+
+    def recent_state(self) -> QueueState:
+        """Return the state for such a report."""
+        return self.machine.state
 
     def remember(self, waker: AsyncWaker) -> None:
         call_with_lock(self.lock, self.wakers.__setitem__, waker, None)
@@ -396,7 +404,7 @@ class QueueFace(QueueMethods[ElementT]):
     def __repr__(self) -> str:
         core = self._core
         try:
-            counts = self._machine.statistics()
+            counts = core.recent_statistics()
         except RuntimeError:  # the queue of a parent process; see `aioqueue.system.forks`
             return f"<{type(self).__module__}.{core.label} of another process>"
         size, capacity, max_bytes = counts.size, counts.capacity, counts.max_bytes
@@ -407,7 +415,7 @@ class QueueFace(QueueMethods[ElementT]):
             inside += ", unbounded"
         inside += f", {counts.granted} granted" if counts.granted else ""
         inside += f", {counts.claimed} claimed" if counts.claimed else ""
-        state = self._machine.state
+        state = core.recent_state()
         suffix = "" if state is QueueState.OPEN else f", {state.value}"
         return f"<{type(self).__module__}.{core.label} [{core.spec!r}] {inside}{suffix}>"
 

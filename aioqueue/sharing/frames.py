@@ -138,7 +138,7 @@ class FrameSocket:
             self.outgoing_bytes += len(rest)
 
     def flush(self) -> bool:
-        """Send what is in the buffer, as far as the kernel takes it; return whether all has gone."""
+        """Send what is in the buffer, as far as the kernel takes it; return whether that is all."""
         if is_held_here(self._lock):
             return False
         return call_with_lock(self._lock, self._flush)

@@ -73,10 +73,16 @@ class SharedMemory:
 
     def acknowledge(self, call: int) -> None:
         """Make the hand-over of a call: what it got is the caller's from this store on."""
-        self._slots[call % SLOTS] = call
+        try:
+            self._slots[call % SLOTS] = call
+        except ValueError:
+            pass  # the connection has ended: nobody reads it any more
 
     def is_acknowledged(self, call: int) -> bool:
-        return self._slots[call % SLOTS] == call
+        try:
+            return self._slots[call % SLOTS] == call
+        except ValueError:  # closed
+            return False
 
     # Arrays.
 
@@ -192,7 +198,8 @@ class SharedMemory:
                 arena.close()
             except BufferError:
                 pass  # a caller is copying from it, and drops it then
-        # The page stays mapped until its last user has gone: a caller may be about to store.
+        self._slots.release()
+        self._page.close()
 
 
 def starts_as_bytes(starts: Iterable[int]) -> bytes:
@@ -202,6 +209,10 @@ def starts_as_bytes(starts: Iterable[int]) -> bytes:
 
 def starts_of(body: memoryview) -> tuple[int, ...]:
     return struct.unpack(f"<{len(body) // 8}Q", body)
+
+
+def bytes_of(parts: Parts) -> int:
+    return len(parts[0]) + sum(_flat(buffer).nbytes for buffer in parts[1])
 
 
 def inline(parts: Parts) -> bytes:

@@ -9,11 +9,11 @@ step before it returns.
 from __future__ import annotations
 
 import importlib
-import itertools
 import logging
 import pickle
 import struct
 import weakref
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from threading import current_thread
@@ -25,10 +25,13 @@ from aioqueue.base.public_names import World
 from aioqueue.base.tracebacks import SHORTENED
 from aioqueue.core.attempts import (
     CLOSED,
+    DEQUEUE,
     DONE,
     ENQUEUE,
     FAILED,
     GRANTED,
+    NEITHER,
+    OPEN,
     PENDING,
     WITHDRAWN,
     Attempt,
@@ -45,7 +48,7 @@ from aioqueue.core.attempts import (
 from aioqueue.core.elements.object_spec import ObjectSpec, PriorityObjectSpec
 from aioqueue.core.elements.spec import Columns, Row, Spec
 from aioqueue.core.fast_path import NOTHING, Waiting
-from aioqueue.core.meters import current_meter
+from aioqueue.core.meters import Durations, current_meter
 from aioqueue.core.storage.protocol import Held
 from aioqueue.core.storage.sized import WeighedStorage, size_of
 from aioqueue.errors import (
@@ -68,10 +71,9 @@ from aioqueue.sharing.connection import (
     connection_to,
     failure_in,
 )
-from aioqueue.sharing.memory import Parts
+from aioqueue.sharing.memory import Parts, bytes_of
 from aioqueue.sharing.owner import Address, Client, Server, running_server, server
 from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
-from aioqueue.system.forks import PROCESS
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import (
@@ -114,6 +116,9 @@ _PAIR: Final = struct.Struct("<q")
 
 _WORD: Final = struct.Struct("<BQ")
 """What has become of a cancelled call: whether it is done, and how many rows are in."""
+
+MOST_UNANSWERED: Final = 32 << 20
+"""How many bytes of enqueues of one process may wait at the owner of a queue."""
 
 _INDEX: Final = struct.Struct("<q")
 """Which row of a dequeue could not be unpickled."""
@@ -418,7 +423,8 @@ class QueueService:
             return b""  # it has been answered, and its answer is on the way
         if len(body):
             (index,) = _INDEX.unpack(body)
-            return _WORD.pack(self._end_unreadable(call, index), 0)
+            self._end_unreadable(call, index)
+            return b""
         return self._end_call(call)
 
     def _end_call(self, call: _RemoteCall) -> bytes:
@@ -428,7 +434,8 @@ class QueueService:
         deliver(self.machine.withdraw(attempt, perf_counter() - attempt.began))
         self._free_blocks(call)
         done = attempt.done if isinstance(attempt, PutMany) else 0
-        return _WORD.pack(attempt.state is DONE, done)
+        word: bytes = _WORD.pack(attempt.state is DONE, done)
+        return word
 
     @staticmethod
     def _free_blocks(call: _RemoteCall) -> None:
@@ -552,6 +559,9 @@ class QueueService:
     def _state(self) -> str:
         return self.machine.state.value
 
+    def _recent(self) -> tuple[Statistics, QueueState]:
+        return self.machine.statistics(), self.machine.state
+
     def _capacity(self) -> int | None:
         return self.machine.capacity
 
@@ -574,6 +584,7 @@ class QueueService:
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
     "capacity": QueueService._capacity,
     "close": QueueService._close,
+    "recent": QueueService._recent,
     "resize": QueueService._resize,
     "state": QueueService._state,
     "statistics": QueueService._statistics,
@@ -616,11 +627,12 @@ class AttemptCall:
         "attempt",
         "body",
         "connection",
-        "has_ended",
+        "is_refused",
         "kind",
         "machine",
         "number",
         "settlement",
+        "size",
         "thing",
         "unreadable",
         "word",
@@ -635,7 +647,8 @@ class AttemptCall:
         self.kind = 0  # of the answer; 0: none has come
         self.body: Any = b""
         self.word: bytes | None = None  # what has become of it after it was cancelled
-        self.has_ended = False  # whether nothing more will come
+        self.is_refused = False  # whether it would have had to wait, and must not
+        self.size = 0  # how many bytes it has sent, as long as the owner has not answered
         self.settlement: Settlement | None = None
         self.unreadable: int | None = None  # the row that its caller could not unpickle
 
@@ -644,31 +657,37 @@ class AttemptCall:
             self.word = bytes(body)
             self._end()
             return
-        attempt = self.attempt
-        if not self.machine.note_answer(self, kind, body):
-            return
-        waker: Any = attempt.waker
-        deliver((waker,))
+        if self.machine.note_answer(self, kind, body):
+            self._wake()
+            # Last: if a signal handler interrupts this, the reader comes again, and has to find it.
+            self.connection.forget_unless(self, self._is_cancelled)
+        self.machine.note_end(self)
 
     def cut_off(self) -> None:
-        attempt = self.attempt
-        is_waiting = self.machine.note_answer(self, 0, b"")
+        if self.machine.note_answer(self, 0, b""):
+            self._wake()
         self._end()
-        waker: Any = attempt.waker
-        if is_waiting and waker is not None:
+        self.machine.note_end(self)
+
+    def _is_cancelled(self) -> bool:
+        return self.settlement is not None
+
+    def _wake(self) -> None:
+        waker: Any = self.attempt.waker
+        if waker is not None:
             deliver((waker,))
 
     def _end(self) -> None:
-        self.connection.forget(self)
-        self.connection.settle(self.number)
-        self.machine.forget(self)
-        self.has_ended = True
+        """Note that a cancelled call is settled."""
+        self.machine.settle(self)
         settlement = self.settlement
-        if settlement is not None and settlement.state is PENDING:
+        if settlement is not None:
             settlement.state = DONE
             waker: Any = settlement.waker
             waker.notify(settlement)
             deliver((waker,))
+        self.connection.settle(self.number)
+        self.connection.forget(self)
 
 
 class RemoteStorage:
@@ -683,9 +702,10 @@ class RemoteStorage:
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
+        self.size = 0  # as the owner last said
 
     def __len__(self) -> int:
-        return 0
+        return self.size
 
     def is_large(self, n: int) -> bool:
         return True
@@ -735,8 +755,13 @@ class RemoteMachine:
         self._lock: Any = machine_lock()  # guards the states of attempts
         self._calls: dict[Attempt, AttemptCall] = {}
         self._connection: Connection | None = None
-        self._process = PROCESS.number
-        self._borrowers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        # What the callers of this process have waited, and what the owner has said last.
+        self._enqueue_waits, self._dequeue_waits = Durations(), Durations()
+        nothing = Statistics(0, None, 0, 0, 0, 0, 0.0, 0.0)
+        self._recent: tuple[Statistics, QueueState] = (nothing, OPEN)
+        self._rooms: deque[Room] = deque()
+        self._unanswered = 0  # bytes of enqueues that the owner has not answered
+        self._silent_until = 0.0  # until when the owner is not asked again for a report
 
     # Connecting.
 
@@ -758,7 +783,7 @@ class RemoteMachine:
         self._lock = machine_lock()
         self._calls = {}
         self._connection = None
-        self._process = PROCESS.number
+        self._rooms, self._unanswered = deque(), 0
 
     def end_error(self, attempt: Attempt | None) -> BaseException:
         """Make the error of a call that the owner does not answer, since it has ended."""
@@ -815,11 +840,14 @@ class RemoteMachine:
                 raise
             attempt.state, attempt.error = FAILED, self.end_error(attempt)
             return ()
-        kind, body = self._message(connection, attempt, max_wait, may_wait)
+        kind, body, size = self._message(connection, attempt, max_wait, may_wait)
         sleeper = CallerWaker(connection) if waker is None else waker
         attempt.waker = sleeper
         attempt.waits = may_wait
         call = AttemptCall(self, connection, attempt)
+        if size:
+            call.size = size
+            self._unanswered += size
         self._calls[attempt] = call
         try:
             connection.begin(call, kind, body)
@@ -827,29 +855,81 @@ class RemoteMachine:
             self._calls.pop(attempt, None)
             raise
         if not may_wait:
-            while attempt.state is PENDING:
-                sleeper.wait(None)
-            self.commit(attempt)
+            self._complete_now(attempt, sleeper)
         elif type(sleeper) is not CallerWaker:
             connection.need_reader()
         return ()
 
+    def _complete_now(self, attempt: Attempt, sleeper: Any) -> None:
+        """Wait for the answer of an attempt that may not wait at the owner, and commit it."""
+        try:
+            while attempt.state is PENDING:
+                sleeper.wait(None)
+            if attempt.state is WITHDRAWN:
+                self._calls.pop(attempt, None)
+            self.commit(attempt)
+        except BaseException:
+            apply_deferred(self.withdraw, attempt)
+            settlement = self.settlement(attempt)
+            while settlement is not None and settlement.state is PENDING:
+                sleeper.wait(None)
+            raise
+
+    # Room. What is on its way to the owner, or waits there to go in, is a second copy. So it has a
+    # bound, and callers beyond it wait before they pickle, in their order.
+
     def room(self, waker: Any) -> Room | None:
         """Return what a caller that is about to enqueue must wait for; ``None`` if nothing."""
-        try:
-            return self.connection().room(self, waker)
-        except WorkerDiedError:
-            return None  # `begin` says so
-
-    def leave_room(self, room: Room) -> None:
+        if not self._rooms and self._has_room():
+            return None
+        room = Room()
+        room.host, room.waker = self, waker
+        self._rooms.append(room)
         connection = self._connection
         if connection is not None:
-            connection.leave_room(room)
+            connection.call_when_flushed(self.make_room)
+        self.make_room()  # it may have appeared since the look
+        return room
+
+    def _has_room(self) -> bool:
+        connection = self._connection
+        if connection is None or connection.has_ended:
+            return True  # `begin` connects, or says that the owner has ended
+        return self._unanswered <= MOST_UNANSWERED and connection.has_room
+
+    def make_room(self) -> bool:
+        """Let the first caller go on, if there is room now; return whether others wait still."""
+        rooms = self._rooms
+        if rooms and self._has_room():
+            with suppress(IndexError):
+                room = rooms[0]
+                if room.state is PENDING:
+                    room.state = DONE
+                    waker: Any = room.waker
+                    waker.notify(room)
+                    deliver((waker,))
+        return bool(rooms)
+
+    def leave_room(self, room: Room) -> None:
+        """Note that a caller does not wait for room any more: the next one may go on."""
+        with suppress(ValueError):
+            self._rooms.remove(room)
+        if self._rooms:
+            self.make_room()
+
+    def note_end(self, call: AttemptCall) -> None:
+        """Note that the owner has answered a call: what it has sent does not wait there."""
+        size, call.size = call.size, 0
+        if size:
+            self._unanswered -= size
+            if self._rooms:
+                self.make_room()
 
     def _message(
         self, connection: Connection, attempt: Any, max_wait: float | None, may_wait: bool
-    ) -> tuple[int, bytes]:
-        """Pack a call, on the caller's thread."""
+    ) -> tuple[int, bytes, int]:
+        """Pack a call, on the caller's thread; return its kind, its body, and the bytes of what it
+        puts in."""
         flags = 0 if may_wait else _NOWAIT
         kind = type(attempt)
         if kind is Take:
@@ -859,9 +939,9 @@ class RemoteMachine:
                 flags |= _UP_TO
             if attempt.expired:
                 flags |= _EXPIRED
-            borrower = 0 if attempt.borrower is None else self._number_of(attempt.borrower)
+            borrower = 0 if attempt.borrower is None else attempt.borrower.number
             wait = -1.0 if max_wait is None else max_wait
-            return TAKE, _TAKE.pack(attempt.n, flags, wait, borrower)
+            return TAKE, _TAKE.pack(attempt.n, flags, wait, borrower), 0
         if kind is Put:
             head = b""
             row, nbytes = attempt.row, 0
@@ -874,49 +954,52 @@ class RemoteMachine:
             else:
                 row = row if self._sealing is None else self._sealing.sealed_row(row)
                 parts = parts_of(row)
-            return PUT, b"".join((_PUT.pack(flags, nbytes), head, connection.pack(parts)))
+            packed = connection.pack(parts)
+            return PUT, b"".join((_PUT.pack(flags, nbytes), head, packed)), bytes_of(parts)
         if kind is PutMany:
             columns = attempt.columns
             if self._sealing is not None:
                 columns = self._sealing.sealed_columns(columns)
-            packed = connection.pack(parts_of(columns))
-            return PUT_MANY, _PUT.pack(flags, attempt.n) + packed
-        return (UNTIL_CLOSED if kind is UntilClosed else UNTIL_DONE), bytes((flags,))
-
-    def _number_of(self, borrower: Any) -> int:
-        found = self._borrowers.get(borrower)
-        if found is None:
-            found = self._borrowers[borrower] = next(_borrower_numbers)
-        return found
+            parts = parts_of(columns)
+            packed = connection.pack(parts)
+            return PUT_MANY, _PUT.pack(flags, attempt.n) + packed, bytes_of(parts)
+        return (UNTIL_CLOSED if kind is UntilClosed else UNTIL_DONE), bytes((flags,)), 0
 
     def note_answer(self, call: AttemptCall, kind: int, body: Any) -> bool:
-        """Note the answer of a call; return whether its caller is to be woken."""
-        lock = self._lock
-        with lock:
-            attempt = call.attempt
-            if call.kind or attempt.state is WITHDRAWN:
-                # Cancelled; the owner's word on that follows. What came tells what it was worth.
-                if kind and not call.kind:
-                    call.kind, call.body = kind, body
-                return False
-            if attempt.state is not PENDING:
-                return False
-            call.kind, call.body = kind, body
-            connection = call.connection
-            connection.forget(call)
+        """Note the answer of a call; return whether its caller is to be woken.
+
+        A signal handler may raise in the middle of this: then the reader comes again.
+        """
+        return call_with_lock(self._lock, self._note_answer, call, kind, body)
+
+    def _note_answer(self, call: AttemptCall, kind: int, body: Any) -> bool:
+        attempt = call.attempt
+        is_refused = len(body) == 1 and body[:1] == _REFUSED
+        if attempt.state is WITHDRAWN and not call.is_refused:
+            # Cancelled; the owner's word on that follows. What came tells what it was worth.
+            if kind:
+                call.kind, call.body = kind, body
+            return False
+        if attempt.state is PENDING:
+            call.kind, call.body, call.is_refused = kind, body, is_refused
+            self._count_wait(attempt)
             if kind != frames.OK:
                 attempt.state = FAILED
+            elif is_refused:
+                attempt.state = WITHDRAWN
             elif type(attempt) is Take:
-                if body[:1] == _REFUSED and len(body) == 1:
-                    attempt.state = WITHDRAWN
-                else:
-                    connection.hold(call)
-                    attempt.state = GRANTED
+                call.connection.hold(call)
+                attempt.state = GRANTED
             else:
-                attempt.state = WITHDRAWN if body[:1] == _REFUSED else DONE
-            waker: Any = attempt.waker
-            waker.notify(attempt)
+                attempt.state = DONE
+        waker: Any = attempt.waker
+        waker.notify(attempt)
         return True
+
+    def _count_wait(self, attempt: Attempt) -> None:
+        if attempt.began and attempt.side is not NEITHER:
+            waits = self._dequeue_waits if type(attempt) is Take else self._enqueue_waits
+            waits.add(perf_counter() - attempt.began)
 
     def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Waker]:
         """Unpack what a call got, and make the hand-over. Its caller runs on.
@@ -965,20 +1048,19 @@ class RemoteMachine:
         attempt: Any = call.attempt
         connection = call.connection
         held = attempt.held
+        data: Any = b""
         value: Any = None
         try:
             data, buffers, blocks = connection.unpack(call.body)
-            if attempt.single and self._is_of_objects:
-                value = Sealed(bytes(data), buffers)  # for the message, if it fails
             value = pickle.loads(data, buffers=buffers)
-            sealing = self._sealing
+            sealing_spec = self._sealing
             if attempt.single:
-                if sealing is not None and not self._is_of_objects:
-                    value = sealing.unsealed_row(value)
+                if sealing_spec is not None and not self._is_of_objects:
+                    value = sealing_spec.unsealed_row(value)
                 held.single, held.count = value, 1
             else:
-                if sealing is not None:
-                    value = sealing.unsealed_columns(value)
+                if sealing_spec is not None:
+                    value = sealing_spec.unsealed_columns(value)
                 held.count = len(value) if self._spec.components is None else len(value[0])
                 held.parts = value
                 if attempt.borrower is None:
@@ -988,6 +1070,8 @@ class RemoteMachine:
                 if connection.has_ended:
                     raise self.end_error(attempt) from error
                 call.unreadable = index = self._unreadable_row(attempt, value)
+                if value is None:
+                    value = Sealed(bytes(data))  # for the message
                 where = "" if attempt.single or index < 0 else f"row {index} of "
                 error.add_note(
                     f"{where}what a dequeue of {queue_label(self.kind, self.name)} got"
@@ -1029,7 +1113,11 @@ class RemoteMachine:
                 attempt.state = WITHDRAWN
             return None
         if attempt.state is not PENDING and (if_pending or attempt.state is not GRANTED):
+            if not if_pending and attempt.state is not WITHDRAWN:
+                self._calls.pop(attempt, None)  # it has ended, and nobody reads how
             return None
+        if attempt.state is PENDING:
+            self._count_wait(attempt)
         attempt.state = WITHDRAWN
         settlement = call.settlement = Settlement()
         settlement.host, settlement.waker = self, attempt.waker
@@ -1042,20 +1130,30 @@ class RemoteMachine:
         settlement = None if call is None else call.settlement
         return settlement if settlement is not None and settlement.state is PENDING else None
 
-    def forget(self, call: AttemptCall) -> None:
-        """Note that a call that was cancelled is settled, and what has become of it."""
+    def settle(self, call: AttemptCall) -> None:
+        """Note what has become of a call that was cancelled."""
         attempt = call.attempt
-        self._calls.pop(attempt, None) if attempt.state is WITHDRAWN else None
         if attempt.state is not WITHDRAWN:
             return
         is_done, done = _WORD.unpack(call.word) if call.word else (False, 0)
         if isinstance(attempt, PutMany):
             attempt.done = attempt.n if call.kind == frames.OK else done
             is_done = attempt.done == attempt.n
+            if call.kind == frames.FAILED:
+                return  # the caller reads how many rows are in: see `outcome`
         elif isinstance(attempt, Put) and call.kind == frames.OK:
             is_done = True
+        self._calls.pop(attempt, None)
         if is_done and not isinstance(attempt, Take):
             attempt.state = DONE  # it is in, and cannot be undone any more
+
+    def outcome(self, attempt: Attempt) -> None:
+        """Read what the owner has said of a cancelled attempt, on the caller's thread."""
+        call = self._calls.get(attempt)
+        if call is not None and attempt.state is WITHDRAWN and call.kind == frames.FAILED:
+            self._calls.pop(attempt, None)
+            if isinstance(attempt, PutMany):
+                attempt.done = getattr(failure_in(call.body), "enqueued", 0)
 
     def withdraw_leases(self, attempts: Iterable[Attempt]) -> Collection[Waker]:
         calls = []
@@ -1132,8 +1230,32 @@ class RemoteMachine:
         found: Statistics = self._ask("statistics")
         return found
 
+    def recent(self) -> tuple[Statistics, QueueState]:
+        """Return the statistics and the state as the owner last said, if it does not answer now."""
+        if perf_counter() < self._silent_until:
+            return self._recent  # a report asks more than once
+        try:
+            body = self.connection().request(self.thing, CALL, _RECENT, _LONGEST_REPORT)
+            self._recent = pickle.loads(body)
+            self.storage.size = self._recent[0].size
+        except (OSError, WorkerDiedError):  # a TimeoutError is an OSError
+            self._silent_until = perf_counter() + _LONGEST_REPORT
+            connection = self._connection
+            if connection is not None and connection.has_ended:
+                self._recent = self._recent[0], CLOSED
+        return self._recent
+
     def waits(self) -> Waiting:
-        raise NotImplementedError
+        """Return how long the callers of this process have waited, with the owner's statistics."""
+        statistics, _ = self.recent()
+        waiting = self.waiting()
+        return Waiting(
+            statistics,
+            self._enqueue_waits.counted(),
+            self._dequeue_waits.counted(),
+            sorted(one.began for one in waiting if one.side is ENQUEUE and one.began),
+            sorted(one.began for one in waiting if one.side is DEQUEUE and one.began),
+        )
 
     def resize(self, capacity: int | None) -> Collection[Waker]:
         self._ask("resize", capacity)
@@ -1159,7 +1281,10 @@ class RemoteMachine:
         """Do nothing: the cause is the owner's."""
 
 
-_borrower_numbers = itertools.count(1)
+_RECENT: Final = pickle.dumps(("recent", ()))
+
+_LONGEST_REPORT: Final = 1.0
+"""Seconds that a report waits for the owner. It may be stopped, or be what everybody waits for."""
 
 
 def _described(call: AttemptCall, value: Any, index: int) -> str:
@@ -1213,6 +1338,14 @@ class RemoteQueueCore(QueueCore):
     def would_deadlock(self, attempt: Attempt) -> bool:
         return False
 
+    def recent_statistics(self) -> Statistics:
+        statistics: Statistics = self.machine.recent()[0]
+        return statistics
+
+    def recent_state(self) -> QueueState:
+        state: QueueState = self.machine.recent()[1]
+        return state
+
 
 _cores: Final[weakref.WeakValueDictionary[tuple[Address, int], RemoteQueueCore]] = (
     weakref.WeakValueDictionary()
@@ -1250,7 +1383,7 @@ def face_class_of(kind: str, world: World) -> type:
 
 
 def restored(world: World, address: Address, thing: int, description: QueueDescription) -> Any:
-    """Return the face of a queue that was pickled: the queue itself, in the process that owns it."""
+    """Return the face of a queue that was pickled: in its own process, the queue itself."""
     server = running_server()
     if server is not None and server.address == address:
         service: Any = server.service(thing)
@@ -1287,6 +1420,10 @@ def _note_rows(attempt: Attempt, error: BaseException) -> None:
 
 class RemoteAsyncMethods(AsyncMethods[Any]):
     """The waits of the async face of a handle."""
+
+    _machine: Any
+    _allowance: Any
+    _budget: Any
 
     def _bind(self, core: QueueCore) -> None:
         super()._bind(core)
@@ -1357,6 +1494,7 @@ class RemoteAsyncMethods(AsyncMethods[Any]):
             if attempt.state is not DONE or isinstance(attempt, Take):
                 _note_rows(attempt, error)
                 raise
+            machine.commit(attempt)  # it is in, and stays so
             if not waker.defer(error, asked):
                 _note_rows(attempt, error)
                 raise
@@ -1394,10 +1532,13 @@ class RemoteAsyncMethods(AsyncMethods[Any]):
         settlement = self._machine.settlement(attempt)
         if settlement is not None:
             await waker.wait_shielded(settlement)
+            self._machine.outcome(attempt)
 
 
 class RemoteBlockingMethods(BlockingMethods[Any]):
     """The waits of the blocking face of a handle."""
+
+    _machine: Any
 
     def wait_closed(self, *, timeout: float | None = None) -> None:
         if timeout is not None:
@@ -1421,7 +1562,7 @@ class RemoteBlockingMethods(BlockingMethods[Any]):
         began = attempt.began = perf_counter()
         scopes = current_scopes()
         try:
-            waker = CallerWaker(machine.connection())
+            waker: Any = CallerWaker(machine.connection())
         except WorkerDiedError:
             waker = None  # `begin` says what has become of the owner
         if attempt.side is ENQUEUE and waker is not None:
@@ -1468,7 +1609,7 @@ class RemoteBlockingMethods(BlockingMethods[Any]):
             attempt.raise_error()
 
     def _wait_for_room(
-        self, attempt: Attempt, waker: CallerWaker, method: str, timeout: float | None
+        self, attempt: Attempt, waker: Any, method: str, timeout: float | None
     ) -> None:
         """Wait until not too much is on the way to the owner. The attempt has not begun."""
         room = self._machine.room(waker)
@@ -1492,5 +1633,7 @@ class RemoteBlockingMethods(BlockingMethods[Any]):
     def _settle(self, attempt: Attempt, waker: CallerWaker | None) -> None:
         """Wait for the owner's word on an attempt that was withdrawn."""
         settlement = self._machine.settlement(attempt)
-        while waker is not None and settlement is not None and settlement.state is PENDING:
-            waker.wait(None)
+        if settlement is not None and waker is not None:
+            while settlement.state is PENDING:
+                waker.wait(None)
+            self._machine.outcome(attempt)

@@ -125,7 +125,7 @@ def _join_waits_of(core: Any, frames: Mapping[int, FrameType]) -> Iterator[Expla
     joins = core.machine.joins()
     if not joins:
         return
-    counts = core.machine.statistics()
+    counts = core.recent_statistics()
     held = counts.granted + counts.claimed
     parts = (
         (counts.size, "inside"),
@@ -192,7 +192,7 @@ def _queues(known: Iterable[int], frames: Mapping[int, FrameType]) -> Iterable[E
 def _queue(
     core: Any, waiting: Iterable[Attempt], frames: Mapping[int, FrameType], served_by: str | None
 ) -> ExplainedQueue:
-    statistics = core.machine.statistics()
+    statistics = core.recent_statistics()
     dequeuer: Owner | None = core.last_dequeuer
     enqueuer: Owner | None = core.last_enqueuer
     return ExplainedQueue(
@@ -202,7 +202,7 @@ def _queue(
         statistics.capacity,
         statistics.claimed,
         core.keep,
-        core.machine.state.value,
+        core.recent_state().value,
         statistics.enqueued,
         statistics.dequeued,
         tuple(_caller(attempt, frames) for attempt in waiting),
