@@ -621,11 +621,17 @@ class ProcessConnection(MemberConnection):
     @property
     def has_ended_in_order(self) -> bool:
         """Whether the owner has ended the coordinator, or itself, in order."""
-        return (
-            self._is_ended_in_order
-            or self._connection.ended_in_order
-            or self._connection.peer.exit_code() == 0
-        )
+        return self._is_ended_in_order or self._connection.ended_in_order or self._exit_code() == 0
+
+    def _exit_code(self) -> int | None:
+        """Return how the owner has ended, if that is known."""
+        while True:
+            try:
+                return self._connection.peer.exit_code()
+            except (OSError, ValueError):
+                # The connection's thread has closed the descriptor just now, and knows the code.
+                if self._connection.peer.sentinel is not None:
+                    raise
 
     def send(
         self, method: str, arguments: Any, answer: Callable[[Any, Exception | None], object]
@@ -660,7 +666,7 @@ class ProcessConnection(MemberConnection):
 
     def died_error(self, error: BaseException) -> WorkerDiedError:
         if isinstance(error, _CutOffError):
-            error = self._why_cut_off()
+            error = self._connection.end_error()
         found = WorkerDiedError(
             f"{self.label}: {exception_text(error)}; stops and failures of other processes no"
             " longer arrive",
@@ -669,14 +675,6 @@ class ProcessConnection(MemberConnection):
         if not isinstance(error, WorkerDiedError):
             found.__cause__ = error
         return found
-
-    def _why_cut_off(self) -> BaseException:
-        """Return why the connection has ended, once the owner's process has ended, if it does."""
-        sentinel = self._connection.peer.sentinel
-        # A socket is closed before its process has ended.
-        if sentinel is not None and not self._connection.ended_in_order:
-            posix.is_readable(sentinel, _DEATH_SECONDS)
-        return self._connection.end_error()
 
     def ended_error(self) -> WorkerDiedError:
         if self._connection.has_ended:

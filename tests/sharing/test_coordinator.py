@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
 import pickle
+import random
 import re
 import signal
 import sys
@@ -464,7 +466,7 @@ def test_the_numbers_of_all_processes_add_up(coord: Any, start: Start, ends: boo
                 one.answer()
                 one.end()
     found = monitor.snapshot()
-    assert {stage.name for stage in found.stages} == {"op"}
+    assert {stage.name for stage in found.stages} == {"op", "op-2"}
     assert sum(stage.delivered for stage in found.stages) == 20
     local = found.queue("local")
     assert local.enqueued == 10
@@ -472,5 +474,67 @@ def test_the_numbers_of_all_processes_add_up(coord: Any, start: Start, ends: boo
     assert shared.size() == 10
     assert found.queue("shared").enqueued == 10
     shared.close()
-    for one in started:
-        one.answer()
+    if not ends:
+        for one in started:
+            one.answer()
+
+
+# At random.
+
+
+def _act(coord: Any, say: Callable[[Any], Any]) -> None:
+    """Do one of the things that workers do, soon or later."""
+    choice = random.Random(os.getpid())
+    pause = choice.random() * 0.02
+    match choice.randrange(6):
+        case 0:
+            with coord.stop_on_exception():
+                coord.sync.wait_for_stop(pause)
+                raise ValueError(os.getpid())
+        case 1:
+            with coord.stop_on_exception():
+                coord.sync.wait_for_stop(pause)
+        case 2:
+            with contextlib.suppress(ExceptionGroup):
+                coord.sync.join()
+        case 3:
+            coord.sync.wait_for_stop(pause)
+            coord.request_stop()
+        case 4:
+            threads = [threading.Thread(target=coord.sync.wait_for_stop) for _ in range(3)]
+            for thread in threads:
+                coord.register(thread)
+                thread.start()
+            for thread in threads:
+                thread.join()
+        case _:
+            with coord.stop_on_exception():
+                coord.sync.wait_for_stop()
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(i, marks=pytest.mark.slow) for i in range(4, 60))]
+)
+def test_processes_that_come_fail_and_are_killed(coord: Any, start: Start, seed: int) -> None:
+    """All of them end, and what is reported has happened."""
+    choice = random.Random(seed)
+    started = [start(_act, coord) for _ in range(choice.randint(2, 6))]
+    threading.Event().wait(choice.random() * 0.1)
+    killed = [one for one in started if choice.random() < 0.3]
+    for one in killed:
+        one.kill()
+    coord.wait_for_stop(0.1)
+    coord.request_stop()
+    errors = failures(coord)
+    codes = [one.end() for one in started]
+    assert all(code in (0, -signal.SIGKILL) for code in codes)
+    pids = {one.pid for one in started}
+    dead = {str(one.pid) for one in killed}
+    for error in errors:
+        if isinstance(error, ValueError):
+            assert error.args[0] in pids
+        else:
+            assert isinstance(error, aioqueue.WorkerDiedError)
+            assert "was killed by SIGKILL" in str(error)
+            assert any(f"process {pid} " in str(error) for pid in dead)
+    assert len({repr(error) for error in errors}) == len(errors), "reported twice"

@@ -58,16 +58,16 @@ def together(one: Snapshot, others: Iterable[ProcessNumbers]) -> Snapshot:
 def final(numbers: ProcessNumbers) -> ProcessNumbers:
     """Return what remains of a process that has ended."""
     snapshot, shared = numbers
-    return ProcessNumbers(
-        replace(
+    return numbers._replace(
+        snapshot=replace(
             snapshot,
             queues=tuple(
-                final_queue_numbers(queue) for queue in snapshot.queues if queue.name not in shared
+                queue if queue.name in shared else final_queue_numbers(queue)
+                for queue in snapshot.queues
             ),
             stages=tuple(map(final_stage_numbers, snapshot.stages)),
             steps=None if snapshot.steps is None else replace(snapshot.steps, waiting=0.0),
-        ),
-        frozenset(),
+        )
     )
 
 
@@ -76,6 +76,11 @@ def one_after_another(ended: ProcessNumbers | None, last: ProcessNumbers) -> Pro
     if ended is None:
         return last
     earlier, later = ended.snapshot, last.snapshot
+    shared = ended.shared | last.shared
+
+    def continued(one: QueueNumbers, other: QueueNumbers) -> QueueNumbers:
+        return other if other.name in shared else consecutive(one, other)
+
     steps = later.steps or earlier.steps
     if earlier.steps is not None and later.steps is not None:
         steps = consecutive(earlier.steps, later.steps)
@@ -83,12 +88,12 @@ def one_after_another(ended: ProcessNumbers | None, last: ProcessNumbers) -> Pro
         replace(
             later,
             process_cpu=earlier.process_cpu + later.process_cpu,
-            queues=_merged(earlier.queues, later.queues, _queue_key, consecutive),
+            queues=_merged(earlier.queues, later.queues, _queue_key, continued),
             stages=_merged(earlier.stages, later.stages, _stage_key, consecutive),
             functions=_merged(earlier.functions, later.functions, _function_key, consecutive),
             steps=steps,
         ),
-        frozenset(),
+        shared,
     )
 
 
