@@ -76,7 +76,7 @@ class MemberConnection:
         Args:
             method: the method.
             arguments: its arguments.
-            answer: called in any thread with the answer, or with why there is none.
+            answer: called in any thread with the answer, or with why no answer came.
         """
         raise NotImplementedError
 
@@ -262,11 +262,11 @@ class MemberConnection:
             self._end(self.ended_error())
             return
         try:
-            self.send(method, arguments, partial(self._answer_soon, call_id))
+            self.send(method, arguments, partial(self._schedule_answer, call_id))
         except Exception as error:  # the connection is just ending
             self._end(self.died_error(error))
 
-    def _answer_soon(self, call_id: object, answer: Any, error: Exception | None) -> None:
+    def _schedule_answer(self, call_id: object, answer: Any, error: Exception | None) -> None:
         self.call_soon(partial(self._on_answer, call_id, answer, error))
 
     def _on_answer(self, call_id: object, answer: Any, error: Exception | None) -> None:

@@ -269,7 +269,7 @@ class _Question:
     """A question to all processes.
 
     Attributes:
-        what: what is asked for: "explanation" or "numbers".
+        what: the subject, "explanation" or "numbers".
         missing: the lives that have not answered.
         answers: what has come, by life.
         then: called once, at the end.
@@ -572,7 +572,7 @@ class _RegisterCall:
     Args:
         connection: the connection to the owner.
         thing: the number of the coordinator there.
-        answer: called with the answer, or with why there is none.
+        answer: called with the answer, or with why no answer came.
     """
 
     def __init__(
@@ -826,7 +826,7 @@ class SharedFace(_Face):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            # There is none of this name until the handle is used in this process.
+            # The attribute exists once the handle is used in this process.
             if name != "_core":
                 return object.__getattribute__(self, name)  # for its error
             core = self._core = _handles.core_at(self._shared, self._options)
