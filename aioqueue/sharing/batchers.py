@@ -292,7 +292,9 @@ class RemoteBatcherCore:
                     " `queue=PriorityQueue(capacity)`"
                 )
             if not is_int(priority):
-                raise InvalidArgumentError(f"priority: got {priority!r}; expected an int")
+                raise InvalidArgumentError(
+                    f"element: got the priority {priority!r}; expected an int of 64 bits"
+                )
             call.priority = int(priority)
         return call
 
