@@ -292,7 +292,9 @@ class RemoteBatcherCore:
                     " `queue=PriorityQueue(capacity)`"
                 )
             if not is_int(priority):
-                raise InvalidArgumentError(f"priority: got {priority!r}; expected an int")
+                raise InvalidArgumentError(
+                    f"element: got the priority {priority!r}; expected an int of 64 bits"
+                )
             call.priority = int(priority)
         return call
 
@@ -634,7 +636,8 @@ class BatcherService:
             if core.refuses:
                 raise core.full() from None
             # It waits for room in the same line as all others.
-            put = request.put = Put(queue._core.to_row(element))
+            to_row = queue._core.to_row
+            put = request.put = Put(element if to_row is None else to_row(element))
             deliver(queue._machine.begin(put, _PutWaker(self, request)))
         except QueueClosedError as closed:
             refusal = core.refusal()

@@ -86,6 +86,11 @@ class SharedMemory:
 
     # Arrays.
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no array of this side waits for the other one to read it."""
+        return self._allocator is None or not self._allocator._taken
+
     def pack(self, parts: Parts) -> tuple[bytes, tuple[int, ...]]:
         """Make the body of a message; return it with the starts of the blocks it has taken."""
         data, buffers = parts

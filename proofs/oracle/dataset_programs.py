@@ -234,8 +234,5 @@ def records(draw: random.Random) -> list[str]:
     ]
 
 
-DATASETS: dict[str, Maker] = {
-    "datasets": datasets,
-    "record datasets": records,
-}
+DATASETS: dict[str, Maker] = {"datasets": datasets, "record datasets": records}
 """The kinds of programs of this module by name."""

@@ -70,17 +70,13 @@ def flows(draw: random.Random) -> list[str]:
 
 
 INITIALIZERS = (
-    "tf.zeros_initializer()",
-    "tf.ones_initializer()",
-    "tf.constant_initializer(3)",
+    "tf.zeros_initializer()", "tf.ones_initializer()", "tf.constant_initializer(3)",
     "tf.constant_initializer([[1, 2, 3], [4, 5, 6]])",
     "tf.random_uniform_initializer(-1, 2, seed=5)",
-    "tf.random_normal_initializer(1.0, 0.5, seed=5)",
-    "tf.truncated_normal_initializer(seed=5)",
-    "tf.glorot_uniform_initializer(seed=5)",
-    "tf.glorot_normal_initializer(seed=5)",
+    "tf.random_normal_initializer(1.0, 0.5, seed=5)", "tf.truncated_normal_initializer(seed=5)",
+    "tf.glorot_uniform_initializer(seed=5)", "tf.glorot_normal_initializer(seed=5)",
     "tf.variance_scaling_initializer(2.0, 'fan_out', seed=5)",
-)
+)  # fmt: skip
 # Of two ops that find no value, it is chance which one TensorFlow tells of.
 CHANGES = (
     "tf.assign(v, [[1, 2, 3], [4, 5, 6]])",
@@ -90,14 +86,9 @@ CHANGES = (
     "v.assign_add(tf.ones([2, 3]))",
 )
 SETTINGS = (
-    "v",
-    "v.read_value()",
-    "v * 2.0 - 1.0",
-    "tf.is_variable_initialized(v)",
-    "tf.report_uninitialized_variables()",
-    "tf.identity(v)",
-    "step",
-)
+    "v", "v.read_value()", "v * 2.0 - 1.0", "tf.is_variable_initialized(v)",
+    "tf.report_uninitialized_variables()", "tf.identity(v)", "step",
+)  # fmt: skip
 # What reads a variable, in an operation that runs after a change of it.
 READS = (
     *("v * 2.0 - 1.0", "tf.add(v, 1.0)", "v[0] + v[1]", "tf.reduce_sum(v)"),
@@ -214,9 +205,6 @@ def files(draw: random.Random) -> list[str]:
 
 
 GRAPHS: dict[str, Maker] = {
-    "control flow": flows,
-    "variables": variables,
-    "files": files,
-    "patterns of files": patterns,
-}
+    "control flow": flows, "variables": variables, "files": files, "patterns of files": patterns,
+}  # fmt: skip
 """The kinds of programs of this module by name."""

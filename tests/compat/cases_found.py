@@ -99,9 +99,7 @@ def names_that_were_found(tf: Any) -> Any:
 def assertions_that_were_found(tf: Any) -> Any:
     data, no = tf.constant([[1, 2], [3, 4], [5, 6]]), tf.constant(False)
     return reports(
-        tf,
-        lambda: tf.Assert(no, [data], summarize=3),
-        lambda: tf.Assert(no, [data], summarize=4),
+        tf, lambda: tf.Assert(no, [data], summarize=3), lambda: tf.Assert(no, [data], summarize=4)
     )
 
 
@@ -134,10 +132,7 @@ def shapes_that_were_found(tf: Any) -> Any:
         *(full_outcome(lambda: pad(tf.zeros([3, 8, 3]), 8, 2)),),
         pad(tf.zeros([3, 8, 3]), tf.constant(2), tf.constant(9)).shape,
         tf.parse_single_example(b"", feature)["s"].get_shape(),
-        *reports(
-            tf,
-            lambda: tf.scatter_nd([[9], [0], [7]], slices, [5]),
-        ),
+        *reports(tf, lambda: tf.scatter_nd([[9], [0], [7]], slices, [5])),
     ]
 
 
