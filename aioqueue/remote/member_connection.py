@@ -54,6 +54,7 @@ class MemberConnection:
         self._coordinator = coordinator
         self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._pending: dict[object, Callable[[Any], object]] = {}  # calls without an answer
+        self._is_report_scheduled = False
         self._acknowledged = 0  # failures that the register has
         self._waiting: dict[threading.Event, int] = {}  # each event waits for this many
         self._lock = threading.RLock()  # guards the two above
@@ -114,7 +115,10 @@ class MemberConnection:
 
     def schedule_report(self) -> None:
         """Schedule a report, because something has changed here."""
-        self.call_soon(self._send_report)
+        # One report covers all changes until it is made: many workers may begin or end at once.
+        if not self._is_report_scheduled:
+            self._is_report_scheduled = True
+            self.call_soon(self._send_scheduled_report)
 
     def call_when_settled(self, then: Callable[[], object]) -> None:
         """Schedule a callback for when this program and the register know each other's state."""
@@ -208,6 +212,10 @@ class MemberConnection:
             del call
 
     _last_report: Any = None
+
+    def _send_scheduled_report(self) -> None:
+        self._is_report_scheduled = False  # before the report, which may miss what comes now
+        self._send_report()
 
     def _send_report(self, then: Callable[[], object] = bool) -> None:
         coordinator = self._coordinator()

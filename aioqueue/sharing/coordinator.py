@@ -219,7 +219,7 @@ class OwnerCore(ProcessMember):
 
     def take_part(self, label: str) -> None:
         """Take part from now on, with all workers and failures that there are."""
-        self.become_member()
+        MemberCore.become_member(self)  # it may be an ordinary one still
         self.watch.elsewhere = Elsewhere(self)
         self.connection = OwnerConnection(label, self)
 
@@ -909,6 +909,7 @@ class _Handles:
 
     def _was_forked(self) -> None:
         self._lock = threading.RLock()
+        _members.clear()  # their ends are the parent's
         self.kept.extend(self._cores.values())
         self._cores = weakref.WeakValueDictionary()
 
@@ -1015,9 +1016,10 @@ def _shared_number(face: CoordinatorFace, owner: Server, name: str | None) -> in
     # All that uses this coordinator has this very object: faces, runners, workers. So it becomes
     # one that takes part, rather than another one doing so in its place. Under its lock nobody is
     # in the middle of a change.
+    owned: Any = core
+    OwnerCore.take_part(owned, label)  # first, since other threads may stop it at any time
     core.__class__ = OwnerCore
     assert isinstance(core, OwnerCore)
-    core.take_part(label)
     service = CoordinatorService(owner, core, options)
     core.at = SharedAt(owner.address, owner.add(service))
     core.shared = Sharing(face, core.at, options)

@@ -19,6 +19,7 @@ import anyio.lowlevel
 
 import aioqueue
 from aioqueue import sync
+from aioqueue.sharing.coordinator import _end_members
 from tests.kit.worlds import PATIENCE
 
 __all__ = ("FORKSERVER", "STARTS", "Member", "members")
@@ -288,6 +289,28 @@ def fill(coord: Any, report: Callable[[Any], Any]) -> None:
     report("filled")
     for thread in threads:
         thread.join()
+
+
+def fork(coord: Any, report: Callable[[Any], Any]) -> None:
+    """Fork twice while it takes part: one fork uses the coordinator, the other does not."""
+    with coord.stop_on_exception():
+        codes = []
+        for uses_it in (False, True):
+            pid = os.fork()
+            if not pid:
+                code = 1
+                try:
+                    if uses_it:
+                        with coord.stop_on_exception():
+                            code = int(coord.should_stop())
+                    _end_members()
+                    code = 0
+                finally:
+                    os._exit(code)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        report(codes)
+        report("working")
+        coord.sync.wait_for_stop()
 
 
 def join_too(coord: Any, report: Callable[[Any], Any]) -> None:

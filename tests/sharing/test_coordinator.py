@@ -456,6 +456,18 @@ with coord:
         assert "ValueError: in the fork" in ran.stderr
 
 
+def test_a_fork_of_a_process_that_takes_part_ends_by_itself(coord: Any, start: Start) -> None:
+    """It neither reports for its parent, nor waits for an owner that does not know it."""
+    other = start(does.fork, coord)
+    assert other.reported() == [0, 0]
+    assert not coord.should_stop()
+    other.answer()
+    assert other.reported() == "working"
+    other.answer()
+    coord.request_stop()
+    assert failures(coord) == []
+
+
 def test_programs_find_it_by_its_name(start: Start) -> None:
     coord = sync.Coordinator()
     name = f"coordinator-{os.getpid()}"
