@@ -108,33 +108,39 @@ def test_of_an_owner(how: str) -> None:
     """Its clients are told at once, and keep nothing of it; nor does the system."""
     before, memory_before, files_before = (open_files(), ours()), shared_memory(), files()
     name = f"left-{os.getpid()}-{how.replace(' ', '')}"
-    errors: list[BaseException] = []
     with running("owner", name, how) as process:
-        queue: Any = aioqueue.connect(name)
-        queue.sync.enqueue(np.ones(LARGE))
-
-        def wait() -> None:
-            try:
-                queue.sync.dequeue_many(2000)
-            except Exception as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        spin_until(lambda: queue.statistics().waiting_dequeues == 3)
-        end(process, how)
-    thread.join(PATIENCE)
-    assert len(errors) == 1
+        kind, text = what_a_client_gets(process, name, how)
     was_killed = how in ("SIGTERM", "SIGKILL", "os._exit")
     expected = aioqueue.WorkerDiedError if was_killed else aioqueue.OutOfRangeError
-    assert type(errors[0]) is expected, errors
+    assert kind is expected, text
     if was_killed:
-        assert str(process.pid) in str(errors[0])
-    del queue
-    errors.clear()
+        assert str(process.pid) in text
     spin_until(lambda: (open_files(), ours()) == before)
     assert shared_memory() == memory_before
     assert files() <= files_before
+
+
+def what_a_client_gets(
+    process: subprocess.Popen[str], name: str, how: str
+) -> tuple[type[BaseException], str]:
+    """Wait at the owner's queue until it ends; return what the call raises."""
+    queue: Any = aioqueue.connect(name)
+    queue.sync.enqueue(np.ones(LARGE))
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            queue.sync.dequeue_many(2000)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    spin_until(lambda: queue.statistics().waiting_dequeues == 3)
+    end(process, how)
+    thread.join(PATIENCE)
+    (error,) = errors
+    return type(error), str(error)
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
