@@ -123,7 +123,8 @@ class Client:
 
     def __init__(self, server: Server, connection: socket.socket) -> None:
         self._server = server
-        self.socket = FrameSocket(connection)
+        # Until it has introduced itself: who knows who connects.
+        self.socket = FrameSocket(connection, frames.LONGEST_HELLO)
         self.peer = Peer(peer_pid(connection))
         self.pid = self.peer.pid
         self.calls: dict[int, Any] = {}
@@ -360,6 +361,8 @@ class Server:
             frame_socket.drop_frame()
 
     def _handle(self, client: Client, kind: int, thing: int, number: int, body: memoryview) -> None:
+        if client.socket.longest != frames.LONGEST and kind != frames.HELLO:
+            raise FrameError("it has not introduced itself")
         if kind >= frames.FIRST_OF_SERVICE:
             service = self._services.get(thing)
             try:
@@ -392,6 +395,7 @@ class Server:
                 client.answer(number, pickle.dumps(service.pickled(world)))
         elif kind == frames.HELLO:
             check_version(body)
+            client.socket.longest = frames.LONGEST
         else:
             raise FrameError(f"a frame of kind {kind}")
 

@@ -91,10 +91,13 @@ class Peer:
 
     def has_ended(self, seconds: float = 0.0) -> bool:
         """Return whether it has ended, or ends within some time; false if that is unknown."""
-        if self.sentinel is not None:
+        sentinel = self.sentinel
+        if sentinel is not None:
             from aioqueue.system import posix  # only when used
 
-            return posix.is_readable(self.sentinel, seconds)
+            # Another thread may close it meanwhile, once it has seen the end.
+            with suppress(OSError, ValueError):
+                return posix.is_readable(sentinel, seconds)
         return False
 
     def close(self) -> None:
