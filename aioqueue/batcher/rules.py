@@ -108,11 +108,13 @@ class Request(Attempt):
 
     Attributes:
         is_sealed: whether its value came from another process, pickled, and its result goes there.
+        is_examined: whether its value was checked and weighed before it came in.
     """
 
     __slots__ = ("context", "is_accepted", "is_taken", "is_weighed", "result", "value", "weight")
 
     is_sealed = False
+    is_examined = False
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()
@@ -289,15 +291,24 @@ class BatcherCore:
                 f"priority: got {priority!r}, but {self} has a {self.aio._core.kind}; make it with"
                 " `queue=PriorityQueue(capacity)`"
             )
-        if self.admission.examines:
-            try:
-                request.weight = self.admission.examine(request.value)
-            except BaseException:
-                self._count_rejected()
-                raise
+        if self.admission.examines and not request.is_examined:
+            self.examine(request)
         if self.has_priorities:
             return (self.admission.key(priority or 0, request.began), request)
         return request
+
+    def examine(self, request: Request) -> None:
+        """Have the value checked and weighed.
+
+        Raises:
+            InvalidArgumentError: the value is refused, or heavier than a batch may be.
+            Exception: ``check`` or ``weight`` has raised it.
+        """
+        try:
+            request.weight = self.admission.examine(request.value)
+        except BaseException:
+            self._count_rejected()
+            raise
 
     @synchronized
     def _count_rejected(self) -> None:

@@ -195,14 +195,7 @@ class CoordinatorFace(CoordinatorMethods):
         Raises:
             TypeError: it is not shared.
         """
-        shared = self._core.shared
-        if shared is not None:
-            pickled: tuple[Any, ...] = shared.pickled(self._world)
-            return pickled
-        raise TypeError(
-            "a coordinator cannot be pickled or copied: it lives in one process. Share it"
-            " (`coord.share()`), and send that to other processes of this machine"
-        )
+        return self._core.pickled(self._world)
 
     def monitor(self, *, log: bool = False) -> Monitor:
         """Monitor what you start in this coordinator and report its bottleneck: see `Monitor`.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -257,8 +258,8 @@ def changes(private: Path) -> Iterator[int]:
         OSError: this system cannot watch folders.
     """
     import ctypes
-    import select
 
+    select: Any = importlib.import_module("select")  # what it has depends on the system
     if hasattr(select, "kqueue"):
         queue = select.kqueue()
         watched = os.open(private, os.O_RDONLY)

@@ -24,7 +24,9 @@ import weakref
 from collections import deque
 from collections.abc import Collection, Iterable
 from contextvars import Context
-from time import perf_counter
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from aioqueue.base.arguments import is_int
@@ -146,13 +148,7 @@ class CallOfHandle(Request):
     __slots__ = ("_body", "_kind", "connection", "number", "priority", "thing")
 
     def __init__(self, value: Any, host: RemoteBatcherCore, waker: Waker) -> None:
-        Attempt.__init__(self)
-        self.value = value
-        self.host = host
-        self.waker = waker
-        self.is_accepted = False
-        self.result = None
-        self.began = perf_counter()
+        super().__init__(value, host, waker)  # type: ignore[arg-type]
         self.number = 0
         self.thing = host.thing
         self.priority: int | None = None
@@ -256,6 +252,7 @@ class RemoteBatcherCore:
 
     new_request = CallOfHandle
     is_elsewhere = True
+    takes_contexts = False
     refuses = False
     """Whether a full queue refuses calls is known, and decided, where the queue is."""
 
@@ -292,9 +289,14 @@ class RemoteBatcherCore:
                     " `queue=PriorityQueue(capacity)`"
                 )
             if not is_int(priority):
-                raise InvalidArgumentError(f"priority: got {priority!r}; expected an int")
+                raise InvalidArgumentError(
+                    f"element: got the priority {priority!r}; expected an int of 64 bits"
+                )
             call.priority = int(priority)
         return call
+
+    def note_accepted(self, call: CallOfHandle) -> None:
+        call.is_accepted = True
 
     def send(self, call: CallOfHandle) -> None:
         """Send a call to the owner.
@@ -472,8 +474,8 @@ class RemoteRequest(Request):
     """
 
     __slots__ = (
-        *("_buffers", "_carrier", "_data", "_nbytes", "client", "failure", "number", "put"),
-        "service",
+        *("_carrier", "_nbytes", "_sealed", "client", "failure", "is_examined", "number"),
+        *("priority", "put", "service"),
     )
 
     is_sealed = True
@@ -481,27 +483,25 @@ class RemoteRequest(Request):
     def __init__(
         self, service: BatcherService, client: Client, number: int, head: Any, sealed: Any
     ) -> None:
-        Attempt.__init__(self)
+        super().__init__(None, service.face._core, service.waker)
         self.service = service
-        self.host = service.face._core
-        self.waker = service.waker
-        self.is_accepted = False
-        self.value = self.result = None
-        self.context = _NO_CONTEXT
-        self.began = perf_counter()
         self.client = client
         self.number = number
         self.failure: bytes | None = None
         self.put: Put | None = None
-        _, self._carrier, self._nbytes = head
-        self._data, self._buffers = sealed
+        self.priority, self._carrier, self._nbytes = head
+        self._sealed: Any = sealed
+        self.is_examined = False
 
     @property
     def nbytes(self) -> int:
         return int(self._nbytes)
 
     def open(self) -> None:
-        data, buffers, self._data, self._buffers = self._data, self._buffers, b"", ()
+        sealed, self._sealed = self._sealed, None
+        if sealed is None:
+            return  # it was opened to be examined
+        data, buffers = sealed
         try:
             self.value = pickle.loads(data, buffers=buffers)
         except Exception as error:
@@ -593,10 +593,12 @@ class BatcherService:
         self._core = core
         self.waker = _Waker(self)
         self._requests: set[RemoteRequest] = set()
+        self._examiner: SimpleQueue[RemoteRequest | None] | None = None
         core.has_sealed = True
 
-    def describe(self) -> Any:
-        return "Batcher", self.description
+    def pickled(self, world: World) -> tuple[Any, ...]:
+        """Return what the batcher is pickled as."""
+        return restored, (world, self.server.address, self.number, self.description)
 
     def was_forked(self) -> None:
         """Turn the faces that this fork has inherited into handles."""
@@ -620,21 +622,63 @@ class BatcherService:
         start = _LENGTH.size + length
         head = json.loads(bytes(data[_LENGTH.size : start]))
         request = RemoteRequest(self, client, number, head, (bytes(data[start:]), buffers))
-        self._enqueue(request, self._core.element(request, head[0]))
         self._requests.add(request)
         client.calls[number] = request
+        if self._core.admission.examines and self._core.state is BatcherState.RUNNING:
+            self._examine(request)
+        else:
+            self._admit(request)
+
+    def _examine(self, request: RemoteRequest) -> None:
+        """Have the value examined, which runs code of the user: on a thread for that."""
+        if self._examiner is None:
+            self._examiner = SimpleQueue()
+            name = f"aioqueue-{self._core.name}-admission"
+            Thread(
+                target=self._run_examiner, args=(self._examiner,), name=name, daemon=True
+            ).start()
+        self._examiner.put(request)
+
+    def _run_examiner(self, examined: SimpleQueue[RemoteRequest | None]) -> None:
+        core = self._core
+        while (request := examined.get()) is not None:
+            try:
+                request.open()
+                core.examine(request)
+                request.is_examined = True
+                self.server.call_soon(partial(self._admit, request))
+            except Exception as error:
+                request.sealed(error)
+                self.server.call_soon(partial(self._reject, request))
+            finally:
+                del request
+
+    def _reject(self, request: RemoteRequest) -> None:
+        if self._forget(request):
+            assert request.failure is not None
+            request.client.send(frames.FAILED, 0, request.number, request.failure)
+
+    def _admit(self, request: RemoteRequest) -> None:
+        if request not in self._requests:
+            return  # its caller has left
+        try:
+            self._enqueue(request, self._core.element(request, request.priority))
+        except Exception as error:
+            self._forget(request)
+            request.client.fail(request.number, error)
 
     def _enqueue(self, request: RemoteRequest, element: Any) -> None:
         core = self._core
         queue = core.aio
         try:
             queue.enqueue_nowait(element)
-            request.is_accepted = True
+            core.note_accepted(request)
         except QueueFull:
             if core.refuses:
                 raise core.full() from None
             # It waits for room in the same line as all others.
-            put = request.put = Put(queue._core.to_row(element))
+            to_row = queue._core.to_row
+            put = request.put = Put(element if to_row is None else to_row(element))
             deliver(queue._machine.begin(put, _PutWaker(self, request)))
         except QueueClosedError as closed:
             refusal = core.refusal()
@@ -647,7 +691,7 @@ class BatcherService:
             return
         request.put = None
         if put.state is DONE:
-            request.is_accepted = True
+            self._core.note_accepted(request)
         elif put.state is FAILED and self._forget(request):
             request.client.fail(request.number, self._core.refusal())
 
@@ -688,6 +732,8 @@ class BatcherService:
                 f"{self.label} has ended with its process", queue=self._core.aio.name
             )
             request.client.fail(request.number, error)
+        if self._examiner is not None:
+            self._examiner.put(None)
 
     def _forget(self, request: RemoteRequest) -> bool:
         """Note that a call needs no answer any more; return whether it needed one."""

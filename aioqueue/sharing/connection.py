@@ -16,14 +16,13 @@ import atexit
 import select
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from threading import get_ident
 from time import perf_counter
 from typing import Any, Final, Protocol
 
-from aioqueue.core.attempts import DONE, PENDING, Attempt
+from aioqueue.core.attempts import Attempt
 from aioqueue.errors import WorkerDiedError
 from aioqueue.remote.failures import error_of_message
 from aioqueue.sharing import addresses, frames, memory
@@ -33,10 +32,12 @@ from aioqueue.sharing.owner import MOST_UNSENT, Address, check_version, hello_bo
 from aioqueue.sharing.peers import Peer, died_error, peer_pid
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import call_with_lock, machine_lock
-from aioqueue.worlds.waker import deliver
 
 _MOMENT: Final = 1.0
 """Milliseconds that an acknowledgement waits for a call that takes it along."""
+
+_END_SECONDS: Final = 0.5
+"""Seconds in which a process ends after its sockets were closed, unless it goes on without us."""
 
 _PLACE: Final = "in the process that shares it"
 
@@ -101,7 +102,7 @@ class Connection:
         self._is_thread_armed = False  # whether the thread sends these lists within a moment
         self._has_reader = True  # whether somebody has the reading role: at first, the thread
         self.listeners: dict[int, Callable[[memoryview], object]] = {}  # of news, by object
-        self._rooms: deque[Room] = deque()  # callers that wait for room, in their order
+        self._when_flushed: list[Callable[[], bool]] = []
         self._end: Callable[[], BaseException] | None = None
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for end in (self._wake_receiver, self._wake_sender):
@@ -154,38 +155,38 @@ class Connection:
         else:
             call.cut_off()
 
-    def room(self, host: Any, waker: Any) -> Room | None:
-        """Return what a caller that is about to send much must wait for; ``None`` if nothing."""
-        if self.socket.outgoing_bytes <= MOST_UNSENT and not self._rooms:
-            return None
-        room = Room()
-        room.host, room.waker = host, waker
-        self._rooms.append(room)
+    @property
+    def has_room(self) -> bool:
+        """Whether a caller may pickle more for the owner now."""
+        return self.socket.outgoing_bytes <= MOST_UNSENT
+
+    def call_when_flushed(self, make_room: Callable[[], bool]) -> None:
+        """Have a call made each time that the owner has read something, until it returns false."""
+        if make_room not in self._when_flushed:
+            self._when_flushed.append(make_room)
         self.need_reader()
         self._wake_reader()
-        return room
 
-    def leave_room(self, room: Room) -> None:
-        """Note that a caller does not wait for room any more: the next one may go on."""
-        with suppress(ValueError):
-            self._rooms.remove(room)
-        self._make_room()
-
-    def _make_room(self) -> None:
-        """Let the first caller go on, if there is room now. It makes place for the next one."""
-        rooms = self._rooms
-        if rooms and (self.socket.outgoing_bytes <= MOST_UNSENT or self._end is not None):
-            room = rooms[0]
-            if room.state is PENDING:
-                room.state = DONE
-                waker: Any = room.waker
-                waker.notify(room)
-                deliver((waker,))
+    def _note_flushed(self) -> None:
+        self._when_flushed = [make_room for make_room in self._when_flushed if make_room()]
 
     def forget(self, call: Call) -> None:
         """Forget a call that expects no answer any more."""
         if self._calls.get(call.number % SLOTS) is call:
             self._calls.pop(call.number % SLOTS, None)
+
+    def forget_unless(self, call: Call, is_cancelled: Callable[[], bool]) -> None:
+        """Forget a call that was answered, unless it is being cancelled and expects a word on that.
+
+        Args:
+            call: the call.
+            is_cancelled: asked under the lock under which `cancel` expects that word.
+        """
+        call_with_lock(self._lock, self._forget_unless, call, is_cancelled)
+
+    def _forget_unless(self, call: Call, is_cancelled: Callable[[], bool]) -> None:
+        if not is_cancelled():
+            self.forget(call)
 
     def hold(self, call: Call) -> None:
         """Keep the slot of a call that was answered, until it is settled."""
@@ -344,7 +345,7 @@ class Connection:
             self._give_role_to_thread()
 
     def _free_role(self) -> bool:
-        if self._calls or self.listeners or self.socket.has_outgoing or self._rooms:
+        if self._calls or self.listeners or self.socket.has_outgoing:
             return False
         self._has_reader = False
         return True
@@ -368,13 +369,14 @@ class Connection:
             if descriptor == socket_fd:
                 if events & select.POLLOUT:
                     self.socket.flush()
-                    self._make_room()
+                    if self._when_flushed:
+                        self._note_flushed()
                 if events & ~select.POLLOUT:
                     self._receive()
             elif descriptor == self.peer.sentinel:
                 is_dead = True
             else:
-                with suppress(BlockingIOError, InterruptedError):
+                with suppress(OSError):  # closed, if this reader has just seen the owner's end
                     self._wake_receiver.recv(4096)
         if is_dead and self._end is None:
             self._read_rest()
@@ -397,6 +399,8 @@ class Connection:
             if self._has_said_bye:
                 self._finish(self._ended_error)
             else:
+                # A process closes its sockets a moment before it has ended, in the way to report.
+                self.peer.has_ended(_END_SECONDS)
                 self._finish(lambda: died_error("the process that shares it", self.peer))
         except FrameError as error:
             why = str(error)
@@ -527,31 +531,33 @@ class Connection:
 
     def _finish(self, error: Callable[[], BaseException]) -> None:
         """End the connection: no call will be answered any more."""
-        calls = call_with_lock(self._lock, self._set_end, error)
-        for call in calls:
-            call.cut_off()
-        self._make_room()
-        for listener in list(self.listeners.values()):
-            with suppress(Exception):
-                listener(memoryview(b""))
+        call_with_lock(self._lock, self._set_end, error)
+        self._cut_off_all()
         if not self._has_said_bye:
             addresses.remove_files_of(self.address.path)
         self._give_role_to_thread()
 
-    def _set_end(self, error: Callable[[], BaseException]) -> list[Call]:
+    def _set_end(self, error: Callable[[], BaseException]) -> None:
         if self._end is None:
             self._end = error
-        calls = list(self._calls.values())
-        self._calls.clear()
         _forget(self)
-        return calls
+
+    def _cut_off_all(self) -> None:
+        for call in list(self._calls.values()):
+            call.cut_off()
+            self.forget(call)
+        self._note_flushed()
+        for listener in list(self.listeners.values()):
+            with suppress(Exception):
+                listener(memoryview(b""))
 
     def _close_descriptors(self) -> None:
         if self._end is None:
             self._finish(self._ended_error)
+        self._cut_off_all()  # once more: a signal handler may have raised in the middle
         self.socket.close()
         self._close_pipes()
-        # The sentinel stays open until the last error about the owner was made.
+        self.peer.close()
         if self.memory is not None:
             self.memory.close()
 
@@ -563,11 +569,6 @@ class Connection:
             self._idle_sender,
         ):
             end.close()
-
-    def __del__(self) -> None:
-        peer = getattr(self, "peer", None)
-        if peer is not None:
-            peer.close()
 
     def close_inherited(self) -> None:
         """Close what a fork has inherited; nothing of it is used there."""
@@ -652,10 +653,10 @@ class Request:
         self.waker = CallerWaker(connection)
 
     def answered(self, kind: int, body: memoryview) -> None:
-        self._connection.forget(self)
         self._kind, self._body = kind, body
         self.has_ended = True
         self.waker.wake()
+        self._connection.forget(self)  # last: see `AttemptCall.answered`
 
     def cut_off(self) -> None:
         self.has_ended = True

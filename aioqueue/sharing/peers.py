@@ -53,6 +53,7 @@ class Peer:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.sentinel: int | None = None
+        self._code: int | None = None  # how it has ended, once that was asked
         if pid and hasattr(os, "pidfd_open"):
             with suppress(OSError):  # it has ended, or there are no descriptors left
                 self.sentinel = os.pidfd_open(pid)
@@ -63,8 +64,11 @@ class Peer:
         The parent knows. Others know while the parent has not asked for it yet, and on recent
         systems afterwards, too.
         """
-        status = self._status()
-        return None if status is None else os.waitstatus_to_exitcode(status)
+        if self._code is None and self.has_ended():
+            status = self._status()
+            if status is not None:
+                self._code = os.waitstatus_to_exitcode(status)
+        return self._code
 
     def _status(self) -> int | None:
         if self.sentinel is None:
@@ -85,15 +89,20 @@ class Peer:
                 return int(fields[-1])
         return None
 
-    def has_ended(self) -> bool:
-        """Return whether it has ended; false if that is unknown."""
-        if self.sentinel is not None:
+    def has_ended(self, seconds: float = 0.0) -> bool:
+        """Return whether it has ended, or ends within some time; false if that is unknown."""
+        sentinel = self.sentinel
+        if sentinel is not None:
             from aioqueue.system import posix  # only when used
 
-            return posix.is_readable(self.sentinel, 0)
+            # Another thread may close it meanwhile, once it has seen the end.
+            with suppress(OSError, ValueError):
+                return posix.is_readable(sentinel, seconds)
         return False
 
     def close(self) -> None:
+        """Forget the process; how it has ended stays known."""
+        self.exit_code()
         sentinel, self.sentinel = self.sentinel, None
         if sentinel is not None:
             os.close(sentinel)
@@ -106,7 +115,7 @@ def died_error(what: str, peer: Peer) -> WorkerDiedError:
         what: what the process did, such as "the process that shares FIFOQueue 'a'".
         peer: the process.
     """
-    code = peer.exit_code() if peer.has_ended() else None
+    code = peer.exit_code()
     return WorkerDiedError(f"{what} {how_ended(peer.pid, code)}", exitcode=code or 0)
 
 
