@@ -214,7 +214,7 @@ class MemberConnection:
     _last_report: Any = None
 
     def _send_scheduled_report(self) -> None:
-        self._is_report_scheduled = False  # before the report, which may miss what comes now
+        self._is_report_scheduled = False  # first: a change from here on needs a report of its own
         self._send_report()
 
     def _send_report(self, then: Callable[[], object] = bool) -> None:
