@@ -319,30 +319,39 @@ class MemberRegister:
     # Members.
 
     def end(
-        self, lives: Iterable[str], describe: Callable[[str], str], *, if_idle: bool = False
+        self,
+        lives: Iterable[str],
+        describe: Callable[[str], str],
+        *,
+        exitcode: int = 0,
+        if_idle: bool = False,
     ) -> None:
         """Remove programs that have died. Workers that they had are a failure.
 
         Args:
             lives: the programs.
             describe: returns how a program has died; called with where it ran.
+            exitcode: the exit code of their processes, or minus the signal, if that is known.
             if_idle: whether it is a failure even if the program had no workers.
         """
         dead = [life for life in lives if life in self._members]
         for life in dead:
             # With no program left, nobody needs the news, and a later program starts afresh.
             if len(dead) < len(self._members):
-                self._record_death(self._members[life], describe, if_idle)
+                self._record_death(self._members[life], describe, exitcode, if_idle)
         for life in dead:
             self.dismiss(life)
 
-    def _record_death(self, member: _Member, describe: Callable[[str], str], if_idle: bool) -> None:
+    def _record_death(
+        self, member: _Member, describe: Callable[[str], str], exitcode: int, if_idle: bool
+    ) -> None:
         kept = [worker for worker in member.workers.values() if worker.is_local]
         if not kept and not if_idle:
             return
         names = ", ".join(worker.name for worker in kept)
         workers = f"{counted(len(kept), 'worker')} ({names}) " if kept else ""
-        error = WorkerDiedError(f"{self._label}: {workers}{describe(member.place)}")
+        text = f"{self._label}: {workers}{describe(member.place)}"
+        error = WorkerDiedError(text, exitcode=exitcode)
         message = message_of_failure(error, self._dumps, self._loads)
         self._record("", Failure(message, names or member.place, member.place))
 
