@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from time import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -65,6 +66,10 @@ _SETTLE_SECONDS: Final = 5.0
 
 _DEATH_SECONDS: Final = 1.0
 """How long after the end of its connection a process is given to end."""
+
+_CODE_TRIES: Final = 5
+_CODE_PAUSE: Final = 0.002
+"""How often, and with which pause in seconds, to read an exit code that another thread stores."""
 
 _ANSWER_SECONDS: Final = 0.5
 """How long an explanation, or a monitor, waits for other processes."""
@@ -580,9 +585,14 @@ def _exit_code(peer: Peer, process: Any) -> int | None:
     if peer.sentinel is not None and not posix.is_readable(peer.sentinel, _DEATH_SECONDS):
         return None
     code = peer.exit_code()
-    if code is None and process is not None:
-        # The kernel has forgotten it, because somebody here has waited for it.
-        code = process.exitcode
+    for _ in range(_CODE_TRIES if process is not None else 0):
+        if code is not None:
+            break
+        # The kernel has forgotten it, because a thread here has waited for it, and stores it now.
+        # Asking for it (`process.exitcode`) could take it from that thread.
+        code = getattr(process._popen, "returncode", None)
+        if code is None:
+            sleep(_CODE_PAUSE)
     return code
 
 
