@@ -39,8 +39,15 @@ from aioqueue.errors import (
 )
 from aioqueue.queues.leases import QueueLeases
 from aioqueue.queues.queue_core import QueueFace, add_rows_note
+from aioqueue.queues.row_writer import RowWriter
 from aioqueue.worlds.scopes import cancelled_by, current_scopes, seconds_left, unwatch, watch
-from aioqueue.worlds.waker import ThreadWaker, apply_deferred, deliver, in_event_loop
+from aioqueue.worlds.waker import (
+    ThreadWaker,
+    apply_deferred,
+    deliver,
+    in_event_loop,
+    is_free_threaded,
+)
 
 T = TypeVar("T")
 
@@ -80,6 +87,18 @@ class BlockingMethods(QueueFace[ElementT]):
         if type(self).enqueue is not BlockingMethods.enqueue or "enqueue" in vars(self):
             return None
         return self._core.quick_row_maker(), self._try_enqueue
+
+    def _row_writer(self, rows: int) -> RowWriter | None:
+        """Return what enqueues many elements of one thread together; ``None`` if that is of no use.
+
+        Args:
+            rows: how many, at most.
+        """
+        # Without a global interpreter lock, a writer and the machine could miss each other.
+        if is_free_threaded() or self._steps_of_enqueue() is None:
+            return None
+        columns, write = self._core.storage.row_memory(rows), self._core.element_writer()
+        return None if columns is None or write is None else RowWriter(self, columns, rows, write)
 
     @overload
     def enqueue_many(

@@ -288,15 +288,11 @@ class ReadPace:
     then reading together matters most. Not thread-safe.
     """
 
-    __slots__ = ("_n",)
+    __slots__ = ("_n", "is_quick")
 
     def __init__(self) -> None:
         self._n = 1
-
-    @property
-    def is_quick(self) -> bool:
-        """Return whether items are so fast that several were read together the last time."""
-        return self._n > 1
+        self.is_quick: bool = False
 
     def next(self, seconds: float) -> int:
         """Return how many items to read now, when all earlier ones are in preparation.
@@ -309,6 +305,7 @@ class ReadPace:
         else:
             by_time = int(_READ_AHEAD_SECONDS / max(seconds, 1e-9))
             self._n = max(1, min(2 * self._n, by_time, _MAX_READ_AHEAD))
+        self.is_quick = self._n > 1
         return self._n
 
 

@@ -14,13 +14,14 @@ from functools import partial
 from itertools import islice
 from math import inf
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 from aioqueue import QueueClosedError, sync
 from aioqueue.base.arguments import EnqueueOp
 from aioqueue.coordination.classify import Classification, classify
 from aioqueue.errors import add_note
 from aioqueue.items.item import Delivered, EpochEnd, Item, Prepared
+from aioqueue.queues.row_writer import RowWriter
 from aioqueue.sources.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.system.locks import synchronized
 from aioqueue.workers.flow_control import (
@@ -331,6 +332,11 @@ class ThreadDelivery:
         """
         raise NotImplementedError
 
+    def row_writer(self) -> RowWriter | None:
+        """Return what enqueues the examples of quick items together, for one worker; ``None`` if
+        each has to be enqueued by itself."""
+        return None
+
     def flush(self) -> None:
         """Do nothing at the end of a worker: there is no buffer to flush."""
 
@@ -383,6 +389,34 @@ class SimpleDelivery(ThreadDelivery):
         # A resumed pipeline must not count what an earlier run has counted, as a tally would.
         return not self._job.fits and self._job.progress.is_known is None
 
+    def row_writer(self) -> RowWriter | None:
+        return None if self._by_item else self._job.into.sync._row_writer(_MOST_TOGETHER)
+
+    def not_written(self, item: Item, error: BaseException) -> None:
+        """Handle an example that is wrong, so that it was not written.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        prepared = Prepared(item)
+        self._job.not_enqueued(prepared, error)
+        self._job.item_delivered(prepared)
+
+    def collect(self, writer: RowWriter, tally: Tally) -> None:
+        """Enqueue the examples that were written.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        try:
+            writer.collect()
+        except QueueClosedError:
+            tally.count -= writer.lost
+            raise self._job.nothing_more() from None
+        except BaseException:
+            tally.count -= writer.lost
+            raise
+
     def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
         try:
             to_row, try_enqueue = self._to_row, self._try_enqueue
@@ -392,9 +426,7 @@ class SimpleDelivery(ThreadDelivery):
             if not try_enqueue(example if to_row is None else to_row(example)):
                 self._enqueue(example)
         except BaseException as error:
-            prepared = Prepared(item)
-            self._job.not_enqueued(prepared, error)
-            self._job.item_delivered(prepared)
+            self.not_written(item, error)
         else:
             # First the count, then the check: see `ThreadSource._sleep`.
             tally.count += 1
@@ -405,6 +437,10 @@ class SimpleDelivery(ThreadDelivery):
 def never_enqueue(row: Any) -> bool:
     """Return false: the queue has an `enqueue` of its own, which has to be called."""
     return False
+
+
+_MOST_TOGETHER: Final = 64
+"""The most examples that a worker enqueues together."""
 
 
 class OrderedDelivery(SimpleDelivery):
@@ -420,6 +456,9 @@ class OrderedDelivery(SimpleDelivery):
         self._next = 0  # the number of the next item to enqueue; of who has the turn
         self._turn = threading.Lock()
         job.early = self._held
+
+    def row_writer(self) -> RowWriter | None:
+        return None
 
     def deliver(self, prepared: Prepared) -> None:
         if self._by_item:
