@@ -1,4 +1,4 @@
-"""`Arrivals`: rows that one thread writes for a queue without a lock, and that enter it together."""
+"""`Arrivals`: rows that a thread writes for a queue without its lock, and that enter together."""
 
 from __future__ import annotations
 

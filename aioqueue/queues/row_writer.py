@@ -18,9 +18,9 @@ class RowWriter:
     """Enqueues the elements of one thread together, and delays no consumer; see `Arrivals`.
 
     The caller writes an element with ``write(arrivals.columns, arrivals.filled, element)``, which
-    raises what `enqueue` raises for a wrong one. Then it appends to ``arrivals.marks``, and counts the
-    element in ``arrivals.filled``. If the marks have reached ``arrivals.limit``, or the rows are
-    used up, it calls `collect`.
+    raises what `enqueue` raises for a wrong one. Then it appends to ``arrivals.marks``, and counts
+    the element in ``arrivals.filled``. If the marks have reached ``arrivals.limit``, or the rows
+    are used up, it calls `collect`.
 
     Args:
         face: the blocking face of the queue.

@@ -288,11 +288,15 @@ class ReadPace:
     then reading together matters most. Not thread-safe.
     """
 
-    __slots__ = ("_n", "is_quick")
+    __slots__ = ("_n",)
 
     def __init__(self) -> None:
         self._n = 1
-        self.is_quick: bool = False
+
+    @property
+    def is_quick(self) -> bool:
+        """Return whether items are so fast that several were read together the last time."""
+        return self._n > 1
 
     def next(self, seconds: float) -> int:
         """Return how many items to read now, when all earlier ones are in preparation.
@@ -305,7 +309,6 @@ class ReadPace:
         else:
             by_time = int(_READ_AHEAD_SECONDS / max(seconds, 1e-9))
             self._n = max(1, min(2 * self._n, by_time, _MAX_READ_AHEAD))
-        self.is_quick = self._n > 1
         return self._n
 
 

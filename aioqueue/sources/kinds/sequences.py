@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import count, groupby, islice, pairwise, repeat, tee
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -131,8 +131,9 @@ class Sequential(BuiltinSource[T]):
     def _values_at(self, places: Iterable[int]) -> tuple[Iterator[T], Iterator[int]]:
         """Return in-memory items at some places, and their indices, both in this order."""
         found, copies = tee(places)
-        if _is_range(self._sequence) and self._sequence == range(len(self._sequence)):
-            return found, copies  # type: ignore[return-value]  # each item is its own index
+        sequence: Any = self._sequence
+        if _is_range(sequence) and sequence == range(len(sequence)):
+            return cast(Iterator[T], found), copies  # each item is its own index
         values = map(self._sequence.__getitem__, found)
         return (map(_copied_if_shared, values) if self._has_mutable_items() else values), copies
 

@@ -179,6 +179,7 @@ class ThreadExecutor(Executor):
         # Otherwise `ItemCall.examples`, or what stands for it, makes the call.
         is_direct = self._is_here and not call.takes_rng
         has_ends, complete_types = job.by_item, call.complete_types
+        is_quick = False  # as of the latest read: from then on, examples are written together
         delivery = self._delivery
         if writer is not None:
             arrivals, write = writer.arrivals, writer.write
@@ -196,6 +197,7 @@ class ThreadExecutor(Executor):
                     item = take(None, seconds)
             else:
                 item = take(None, seconds)
+                is_quick = writer is not None and pace.is_quick
             value = item[1]
             in_progress.began = now()  # as `InProgress.begin`
             in_progress.item = item
@@ -226,7 +228,7 @@ class ThreadExecutor(Executor):
                 if not ahead:  # then this worker may read next, and needs the measure
                     seconds = now() - in_progress.began
                 if writer is not None:
-                    if is_example and pace.is_quick:
+                    if is_example and is_quick:
                         in_progress.item = None
                         try:
                             write(columns, arrivals.filled, made)

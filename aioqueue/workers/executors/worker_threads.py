@@ -337,6 +337,31 @@ class ThreadDelivery:
         each has to be enqueued by itself."""
         return None
 
+    def not_written(self, item: Item, error: BaseException) -> None:
+        """Handle an example that is wrong, so that it was not written.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        prepared = Prepared(item)
+        self._job.not_enqueued(prepared, error)
+        self._job.item_delivered(prepared)
+
+    def collect(self, writer: RowWriter, tally: Tally) -> None:
+        """Enqueue the examples that were written.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        try:
+            writer.collect()
+        except QueueClosedError:
+            tally.count -= writer.lost
+            raise self._job.nothing_more() from None
+        except BaseException:
+            tally.count -= writer.lost
+            raise
+
     def flush(self) -> None:
         """Do nothing at the end of a worker: there is no buffer to flush."""
 
@@ -391,31 +416,6 @@ class SimpleDelivery(ThreadDelivery):
 
     def row_writer(self) -> RowWriter | None:
         return None if self._by_item else self._job.into.sync._row_writer(_MOST_TOGETHER)
-
-    def not_written(self, item: Item, error: BaseException) -> None:
-        """Handle an example that is wrong, so that it was not written.
-
-        Raises:
-            BaseException: what ends the worker.
-        """
-        prepared = Prepared(item)
-        self._job.not_enqueued(prepared, error)
-        self._job.item_delivered(prepared)
-
-    def collect(self, writer: RowWriter, tally: Tally) -> None:
-        """Enqueue the examples that were written.
-
-        Raises:
-            BaseException: what ends the worker.
-        """
-        try:
-            writer.collect()
-        except QueueClosedError:
-            tally.count -= writer.lost
-            raise self._job.nothing_more() from None
-        except BaseException:
-            tally.count -= writer.lost
-            raise
 
     def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
         try:
