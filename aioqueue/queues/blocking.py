@@ -37,9 +37,9 @@ from aioqueue.errors import (
     InvalidArgumentError,
     OutOfRangeError,
 )
+from aioqueue.queues.element_writer import ElementWriter
 from aioqueue.queues.leases import QueueLeases
 from aioqueue.queues.queue_core import QueueFace, add_rows_note
-from aioqueue.queues.row_writer import RowWriter
 from aioqueue.worlds.scopes import cancelled_by, current_scopes, seconds_left, unwatch, watch
 from aioqueue.worlds.waker import (
     ThreadWaker,
@@ -88,7 +88,7 @@ class BlockingMethods(QueueFace[ElementT]):
             return None
         return self._core.quick_row_maker(), self._try_enqueue
 
-    def _row_writer(self, rows: int) -> RowWriter | None:
+    def _element_writer(self, rows: int) -> ElementWriter | None:
         """Return what enqueues many elements of one thread together; ``None`` if that is of no use.
 
         Args:
@@ -98,7 +98,12 @@ class BlockingMethods(QueueFace[ElementT]):
         if is_free_threaded() or self._steps_of_enqueue() is None:
             return None
         columns, write = self._core.storage.row_memory(rows), self._core.element_writer()
-        return None if columns is None or write is None else RowWriter(self, columns, rows, write)
+        if columns is None or write is None:
+            return None
+        return ElementWriter(self._machine, self._complete_enqueue, columns, rows, write)
+
+    def _complete_enqueue(self, attempt: Attempt) -> None:
+        self._complete(attempt, "enqueue", None)
 
     @overload
     def enqueue_many(

@@ -12,7 +12,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.inputs import numbers, prepare
-from aioqueue.queues.row_writer import RowWriter
+from aioqueue.queues.element_writer import ElementWriter
 from tests.kit.worlds import spin_until
 
 Made = tuple[Any, int]
@@ -30,13 +30,13 @@ def make(i: int) -> Made:
 def collects(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each `collect` of a writer has found in its memory."""
     found: list[int] = []
-    collect = RowWriter.collect
+    collect = ElementWriter.collect
 
-    def counted(writer: RowWriter) -> None:
+    def counted(writer: ElementWriter) -> None:
         found.append(writer.arrivals.filled - writer.arrivals.taken)
         collect(writer)
 
-    monkeypatch.setattr(RowWriter, "collect", counted)
+    monkeypatch.setattr(ElementWriter, "collect", counted)
     return found
 
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from aioqueue.base.arguments import EnqueueOp
 from aioqueue.items.item import EpochEnd, Item, Prepared
-from aioqueue.queues.row_writer import RowWriter
 from aioqueue.sources.source_reader import combine_errors
 from aioqueue.workers.executor import Executor
 from aioqueue.workers.executors.worker_threads import (
     BufferedDelivery,
+    ExampleWriter,
     OrderedDelivery,
     SimpleDelivery,
     ThreadDelivery,
@@ -149,7 +149,7 @@ class ThreadExecutor(Executor):
         It repeats the code of several methods, because their calls would cost more than the work.
         """
         delivery, pace = self._delivery, self._source.pace
-        writer = None if pace is None else delivery.row_writer()
+        writer = None if pace is None else delivery.element_writer()
         if pace is None or writer is None:
             self._take_single_turns(in_progress, tally, None, ReadPace())
             return
@@ -163,7 +163,7 @@ class ThreadExecutor(Executor):
                 writer.close()
 
     def _take_single_turns(
-        self, in_progress: InProgress, tally: Tally, writer: RowWriter | None, pace: ReadPace
+        self, in_progress: InProgress, tally: Tally, writer: ExampleWriter | None, pace: ReadPace
     ) -> None:
         """Do so.
 

@@ -14,14 +14,13 @@ from functools import partial
 from itertools import islice
 from math import inf
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aioqueue import QueueClosedError, sync
 from aioqueue.base.arguments import EnqueueOp
 from aioqueue.coordination.classify import Classification, classify
 from aioqueue.errors import add_note
 from aioqueue.items.item import Delivered, EpochEnd, Item, Prepared
-from aioqueue.queues.row_writer import RowWriter
 from aioqueue.sources.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.system.locks import synchronized
 from aioqueue.workers.flow_control import (
@@ -291,6 +290,18 @@ def _raising(error: BaseException) -> Generator[Item, None, None]:
         del error  # its traceback contains this frame
 
 
+class ExampleWriter(Protocol):
+    """What the queue offers to enqueue many elements of one thread together."""
+
+    arrivals: Any
+    write: Callable[[Any, int, Any], object]
+    lost: int
+
+    def collect(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class ThreadDelivery:
     """Enqueues examples from threads, waiting if the queue is full."""
 
@@ -332,7 +343,7 @@ class ThreadDelivery:
         """
         raise NotImplementedError
 
-    def row_writer(self) -> RowWriter | None:
+    def element_writer(self) -> ExampleWriter | None:
         """Return what enqueues the examples of quick items together, for one worker; ``None`` if
         each has to be enqueued by itself."""
         return None
@@ -347,7 +358,7 @@ class ThreadDelivery:
         self._job.not_enqueued(prepared, error)
         self._job.item_delivered(prepared)
 
-    def collect(self, writer: RowWriter, tally: Tally) -> None:
+    def collect(self, writer: ExampleWriter, tally: Tally) -> None:
         """Enqueue the examples that were written.
 
         Raises:
@@ -414,8 +425,8 @@ class SimpleDelivery(ThreadDelivery):
         # A resumed pipeline must not count what an earlier run has counted, as a tally would.
         return not self._job.fits and self._job.progress.is_known is None
 
-    def row_writer(self) -> RowWriter | None:
-        return None if self._by_item else self._job.into.sync._row_writer(_MOST_TOGETHER)
+    def element_writer(self) -> ExampleWriter | None:
+        return None if self._by_item else self._job.into.sync._element_writer(_MOST_TOGETHER)
 
     def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
         try:
@@ -457,7 +468,7 @@ class OrderedDelivery(SimpleDelivery):
         self._turn = threading.Lock()
         job.early = self._held
 
-    def row_writer(self) -> RowWriter | None:
+    def element_writer(self) -> ExampleWriter | None:
         return None
 
     def deliver(self, prepared: Prepared) -> None:
