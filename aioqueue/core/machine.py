@@ -890,32 +890,31 @@ class Machine(MachineState):
             self._batch_waits = False
         bound_in: float = -1
         bound_out: float = INFINITY
-        lacking: float = 1  # rows that may arrive before a caller is concerned
         if not (self._enqueues or self._returned):
             is_open = self._state is OPEN and not self._places and not self._brings_sizes
             if head is None:
                 bound_in = self._capacity if is_open else -1
-                lacking = bound_in - len(self.storage)
                 bound_out = 0 if self._state is CLOSED else self._keep
             elif is_open:
                 waits_for_each = self._eager or head.expired
                 bound_in = 0 if waits_for_each else self._keep + head.n - 1
                 if not self._progressive:
                     bound_in = min(bound_in, self._limit())
-                lacking = bound_in + 1 - len(self.storage)
         if self._arrivals:
-            bound_in = self._set_limits(lacking, bound_in)
+            bound_in = self._set_limits(bound_in)
         self._bound_in, self._bound_out = bound_in, bound_out
         if self.observers:
             for observe in self.observers:
                 observe()
 
-    def _set_limits(self, lacking: float, bound_in: float) -> float:
+    def _set_limits(self, bound_in: float) -> float:
         """Compute how many rows the writers may keep; return the bound of the fast path in.
 
         4. They keep fewer rows than the first dequeue lacks. While it waits, the fast path in ends
            as many rows earlier as they may have.
         """
+        # While none waits, as many as fit. Without a fast path in, each row has to be collected.
+        lacking = bound_in - len(self.storage) + bool(self._dequeues)
         limit = max(1, int(min(lacking, self._arrivals[0].rows)))
         for arrivals in self._arrivals:
             arrivals.limit = limit
