@@ -620,16 +620,18 @@ def _always_true(*_: object) -> bool:
 RUNNER_ARGUMENTS = """\
 Args:
     queue: the queue to fill and to close, through either of its faces. If several runners fill it,
-        the last one to end closes it.
-    enqueue_ops: one callable per worker. Each makes one element and enqueues it, and is called in a
-        loop, without arguments. A coroutine function runs in a task; a plain function runs on its
-        own thread.
+        the last one to end closes it. ``None`` if the ops fill none, such as a learner's step: the
+        run then ends with its workers.
+    enqueue_ops: one callable per worker. Each makes one element and enqueues it, or without a queue
+        does one step of its work, and is called in a loop, without arguments. A coroutine function
+        runs in a task; a plain function runs on its own thread.
     queue_closed_exception_types: exceptions that end a worker without a report, because its input
         has ended. Add ``StopIteration`` for plain functions that call `next`. (Python turns it into
         a `RuntimeError` in a coroutine function: raise `OutOfRangeError` there.)
-    close_op: closes the queue when the input has ended; ``None`` calls ``queue.close()``.
+    close_op: closes the queue when the input has ended; ``None`` calls ``queue.close()``, if there
+        is a queue.
     cancel_op: closes the queue at a stop; ``None`` calls
-        ``queue.close(cancel_pending_enqueues=True)``.
+        ``queue.close(cancel_pending_enqueues=True)``, if there is a queue.
     source: the queue that the ops take from, if any. `Coordinator.drain` then lets the workers
         continue until that queue has ended; with ``None`` they end after their current call.
     restart: starts a worker again when it has failed, as a `Restart` describes; with ``None``, its

@@ -439,9 +439,10 @@ class Pending:
         deaths: the number of processes that it has killed.
         key: its key for ``concurrency_key``, once known.
         has_place: whether it counts as one of its key's items in preparation.
+        placed_at: when it got its latest place, if its key has a rate.
     """
 
-    __slots__ = ("deaths", "failures", "has_place", "item", "key")
+    __slots__ = ("deaths", "failures", "has_place", "item", "key", "placed_at")
 
     def __init__(self, item: Item) -> None:
         self.item: Item = item
@@ -449,6 +450,7 @@ class Pending:
         self.deaths: int = 0
         self.key: Hashable = _NO_KEY
         self.has_place: bool = False
+        self.placed_at: float = 0.0
 
     @property
     def has_key(self) -> bool:

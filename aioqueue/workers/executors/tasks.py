@@ -357,7 +357,6 @@ class TaskExecutor(Executor):
         except BaseException as raised:
             worker.call_finished()
             worker.item = None
-            inbox.release_place(pending)
             await inbox.failed(pending, self._job.failure_of_item(raised, owner), owner)
             return False
         as_made = type(examples) is AsyncGeneratorType
@@ -791,6 +790,7 @@ class _TaskInbox:
         self._work_came: anyio.Event | None = None
 
     async def take_items(self, owner: Call) -> None:
+        self._inbox.set_clock(anyio.current_time)  # no worker has an item before that
         while True:
             self._inbox.put(Pending(await self._source.take(owner)))
             self._wake()
@@ -857,7 +857,15 @@ class _TaskInbox:
             BaseException: the failure, if it ends everything; or what else ends the worker.
         """
         pending.failures += 1
-        delay = self._job.progress.failed(pending.item, error, pending.failures)
+        try:
+            delay = self._job.progress.failed(pending.item, error, pending.failures)
+            keys = self._job.key_limit
+            if keys is not None and keys.is_refusal(error):
+                self._job.progress.note_refusal()
+                keys.call_refused(pending, delay)
+        finally:
+            # Behind the rate, and in any case, as for threads.
+            self.release_place(pending)
         if delay is None:
             skipped = Prepared(pending.item, failures=pending.failures - 1, is_skipped=True)
             await self._delivery.deliver(skipped, owner)
