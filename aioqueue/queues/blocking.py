@@ -30,6 +30,7 @@ from aioqueue.core.attempts import (
 )
 from aioqueue.core.elements.spec import BatchT, ElementT, Row, Typed
 from aioqueue.core.fast_path import NOTHING
+from aioqueue.core.machine import Machine
 from aioqueue.core.meters import current_meter
 from aioqueue.errors import (
     CancelledError,
@@ -93,8 +94,10 @@ class BlockingMethods(QueueFace[ElementT]):
         Args:
             rows: how many, at most.
         """
-        # Without a global interpreter lock, a writer and the machine could miss each other.
-        if is_free_threaded() or self._steps_of_enqueue() is None:
+        # Without a global interpreter lock, a writer and the machine could miss each other. A queue
+        # of another process has no machine here.
+        is_here = isinstance(self._machine, Machine)
+        if is_free_threaded() or not is_here or self._steps_of_enqueue() is None:
             return None
         columns, write = self._core.storage.row_memory(rows), self._core.element_writer()
         if columns is None or write is None:
