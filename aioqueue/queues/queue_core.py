@@ -114,9 +114,9 @@ class QueueCore:
 
     def _describe_elements(self, kind: str, spec: Spec, storage: Storage, keep: int) -> None:
         """Set the rest of the fields; the core of a queue of another process does so, too."""
-        self.kind = kind
-        self.spec = spec
-        self.storage = storage
+        self.kind: str = kind
+        self.spec: Spec = spec
+        self.storage: Storage = storage
         self.to_row: Callable[[Any], Row] | None = _row_maker(spec, storage)
         self.keep = keep
         # How the processes of this machine share it (`aioqueue.sharing`); ``None``: they do not.

@@ -268,7 +268,7 @@ class TreeSpec(ElementSpec):
             priority=priority,
             labels=structure.labels(),
         )
-        self.arguments = {
+        self.arguments: dict[str, Any] = {
             "dtypes": dtypes,
             "shapes": shapes,
             "ragged": ragged,
