@@ -54,6 +54,7 @@ class MemberConnection:
         self._coordinator = coordinator
         self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._pending: dict[object, Callable[[Any], object]] = {}  # calls without an answer
+        self._is_report_scheduled = False
         self._acknowledged = 0  # failures that the register has
         self._waiting: dict[threading.Event, int] = {}  # each event waits for this many
         self._lock = threading.RLock()  # guards the two above
@@ -76,7 +77,7 @@ class MemberConnection:
         Args:
             method: the method.
             arguments: its arguments.
-            answer: called in any thread with the answer, or with why there is none.
+            answer: called in any thread with the answer, or with why no answer came.
         """
         raise NotImplementedError
 
@@ -114,7 +115,10 @@ class MemberConnection:
 
     def schedule_report(self) -> None:
         """Schedule a report, because something has changed here."""
-        self.call_soon(self._send_report)
+        # One report covers all changes until it is made: many workers may begin or end at once.
+        if not self._is_report_scheduled:
+            self._is_report_scheduled = True
+            self.call_soon(self._send_scheduled_report)
 
     def call_when_settled(self, then: Callable[[], object]) -> None:
         """Schedule a callback for when this program and the register know each other's state."""
@@ -209,6 +213,10 @@ class MemberConnection:
 
     _last_report: Any = None
 
+    def _send_scheduled_report(self) -> None:
+        self._is_report_scheduled = False  # first: a change from here on needs a report of its own
+        self._send_report()
+
     def _send_report(self, then: Callable[[], object] = bool) -> None:
         coordinator = self._coordinator()
         if coordinator is None or self.ended_by is not None:
@@ -262,11 +270,11 @@ class MemberConnection:
             self._end(self.ended_error())
             return
         try:
-            self.send(method, arguments, partial(self._answer_soon, call_id))
+            self.send(method, arguments, partial(self._schedule_answer, call_id))
         except Exception as error:  # the connection is just ending
             self._end(self.died_error(error))
 
-    def _answer_soon(self, call_id: object, answer: Any, error: Exception | None) -> None:
+    def _schedule_answer(self, call_id: object, answer: Any, error: Exception | None) -> None:
         self.call_soon(partial(self._on_answer, call_id, answer, error))
 
     def _on_answer(self, call_id: object, answer: Any, error: Exception | None) -> None:

@@ -341,8 +341,8 @@ class MemberRegister:
         if not kept and not if_idle:
             return
         names = ", ".join(worker.name for worker in kept)
-        who = f"{counted(len(kept), 'worker')} ({names}) " if kept else ""
-        error = WorkerDiedError(f"{self._label}: {who}{describe(member.place)}")
+        workers = f"{counted(len(kept), 'worker')} ({names}) " if kept else ""
+        error = WorkerDiedError(f"{self._label}: {workers}{describe(member.place)}")
         message = message_of_failure(error, self._dumps, self._loads)
         self._record("", Failure(message, names or member.place, member.place))
 
