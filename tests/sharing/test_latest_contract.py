@@ -1,8 +1,10 @@
-"""The suite's tests of `Latest`, on handles of one in another process."""
+"""The suite's tests of `Latest`, on handles of one in another process.
+
+Left out is what looks for the very object that was the cause of its end, and what is of one process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +21,6 @@ from tests.latest.test_latest import (
     test_random_readers_see_later_and_later_versions,
     test_reading_keeps_the_value_and_skips_old_ones,
     test_tasks_wait_for_a_newer_version,
-    test_the_end,
     test_the_last_value_is_read_after_the_end,
     test_the_stop_of_a_coordinator_wakes_its_workers,
     test_the_stop_wakes_a_worker_that_was_registered_while_it_waited,
@@ -33,7 +34,6 @@ __all__ = (
     "test_random_readers_see_later_and_later_versions",
     "test_reading_keeps_the_value_and_skips_old_ones",
     "test_tasks_wait_for_a_newer_version",
-    "test_the_end",
     "test_the_last_value_is_read_after_the_end",
     "test_the_stop_of_a_coordinator_wakes_its_workers",
     "test_the_stop_wakes_a_worker_that_was_registered_while_it_waited",
@@ -57,8 +57,7 @@ class MadeElsewhere:
 
 
 @pytest.fixture(autouse=True)
-def _latest_elsewhere(monkeypatch: pytest.MonkeyPatch, owner: Owner) -> Iterator[None]:
+def _latest_elsewhere(monkeypatch: pytest.MonkeyPatch, owner: Owner) -> None:
     for module, face in ((aioqueue, "aio"), (sync, "sync")):
         monkeypatch.setattr(module, "Latest", MadeElsewhere(owner, face))
     monkeypatch.setattr(test_latest, "Latest", MadeElsewhere(owner, "aio"), raising=False)
-    yield
