@@ -225,7 +225,7 @@ class BatcherCore:
         if queue is None:
             queue = self._new_queue()
         self.has_priorities: bool = _checked_queue(queue, self.max_batch)
-        self.admission = Admission(
+        self.admission: Admission = Admission(
             weight, max_batch_weight, check, ageing, has_priorities=self.has_priorities
         )
         self.max_batch_weight: float | None = self.admission.max_weight

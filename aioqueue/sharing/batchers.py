@@ -25,7 +25,6 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from contextvars import Context
 from functools import partial
-from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
@@ -593,7 +592,9 @@ class BatcherService:
         self._core = core
         self.waker = _Waker(self)
         self._requests: set[RemoteRequest] = set()
-        self._examiner: SimpleQueue[RemoteRequest | None] | None = None
+        self._lock = threading.Lock()  # guards what follows
+        self._to_examine: deque[RemoteRequest] = deque()
+        self._is_examining = False
         core.has_sealed = True
 
     def pickled(self, world: World) -> tuple[Any, ...]:
@@ -631,17 +632,23 @@ class BatcherService:
 
     def _examine(self, request: RemoteRequest) -> None:
         """Have the value examined, which runs code of the user: on a thread for that."""
-        if self._examiner is None:
-            self._examiner = SimpleQueue()
-            name = f"aioqueue-{self._core.name}-admission"
-            Thread(
-                target=self._run_examiner, args=(self._examiner,), name=name, daemon=True
-            ).start()
-        self._examiner.put(request)
+        self._to_examine.append(request)
+        with self._lock:
+            if self._is_examining:
+                return
+            self._is_examining = True
+        name = f"aioqueue-{self._core.name}-admission"
+        Thread(target=self._run_examiner, name=name, daemon=True).start()
 
-    def _run_examiner(self, examined: SimpleQueue[RemoteRequest | None]) -> None:
+    def _run_examiner(self) -> None:
+        """Examine what has come, and end: the next request starts another thread."""
         core = self._core
-        while (request := examined.get()) is not None:
+        while True:
+            with self._lock:
+                if not self._to_examine:
+                    self._is_examining = False
+                    return
+                request = self._to_examine.popleft()
             try:
                 request.open()
                 core.examine(request)
@@ -650,8 +657,6 @@ class BatcherService:
             except Exception as error:
                 request.sealed(error)
                 self.server.call_soon(partial(self._reject, request))
-            finally:
-                del request
 
     def _reject(self, request: RemoteRequest) -> None:
         if self._forget(request):
@@ -732,8 +737,6 @@ class BatcherService:
                 f"{self.label} has ended with its process", queue=self._core.aio.name
             )
             request.client.fail(request.number, error)
-        if self._examiner is not None:
-            self._examiner.put(None)
 
     def _forget(self, request: RemoteRequest) -> bool:
         """Note that a call needs no answer any more; return whether it needed one."""

@@ -39,13 +39,11 @@ def hooked(draw: random.Random) -> list[str]:
     )
     loss = draw.choice(("fed * 2.0", "tf.log(fed - 3.0)"))
     given = ", ".join(hooks)
-    made = draw.choice(
-        (
-            f"tf.train.MonitoredTrainingSession(hooks=[{given}])",
-            f"tf.train.MonitoredSession(tf.train.ChiefSessionCreator(), hooks=[{given}])",
-            f"tf.train.SingularMonitoredSession(hooks=[{given}])",
-        )
-    )
+    made = draw.choice((
+        f"tf.train.MonitoredTrainingSession(hooks=[{given}])",
+        f"tf.train.MonitoredSession(tf.train.ChiefSessionCreator(), hooks=[{given}])",
+        f"tf.train.SingularMonitoredSession(hooks=[{given}])",
+    ))  # fmt: skip
     lines = [
         "step = tf.train.get_or_create_global_step()", "fed = tf.placeholder_with_default(1.5, [])",
         f"(loss,) = ({loss},)", "(train,) = (tf.assign_add(step, 1),)",

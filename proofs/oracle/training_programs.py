@@ -59,15 +59,13 @@ def steps(draw: random.Random) -> list[str]:
         f"(rate,) = ({draw.choice(RATES)},)", f"(loss,) = ({draw.choice(LOSSES)},)",
         f"(late,) = ({SLOW.format('tf.reduce_mean(loss) * 0.25')},)",
     ]  # fmt: skip
-    change = draw.choice(
-        (
-            "tf.assign_sub(w, late * tf.ones_like(w))",
-            "tf.assign_add(w, rate * late * tf.ones_like(w))",
-            "tf.assign(w, late * tf.ones_like(w))",
-            "tf.assign(w, w - late)",
-            *(("tf.scatter_add(w, [1], [late])",) if shape else ()),
-        )
-    )
+    change = draw.choice((
+        "tf.assign_sub(w, late * tf.ones_like(w))",
+        "tf.assign_add(w, rate * late * tf.ones_like(w))",
+        "tf.assign(w, late * tf.ones_like(w))",
+        "tf.assign(w, w - late)",
+        *(("tf.scatter_add(w, [1], [late])",) if shape else ()),
+    ))  # fmt: skip
     if draw.random() < 0.6:  # one after the other, as optimizers do
         lines += [
             f"with tf.control_dependencies([{change}]): up = tf.assign_add(step, 1)",

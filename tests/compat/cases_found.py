@@ -90,7 +90,7 @@ def names_that_were_found(tf: Any) -> Any:
         *(tf.pad([1], [[1, 0]]), tf.pad([1], [[1, 0]], constant_values=7)),
         *(tf.regex_replace(["ab"], "a", "b"), tf.regex_replace(["ab"], tf.constant("a"), "b")),
         tf.image.convert_image_dtype(image, tf.uint8),
-        *(tf.floor_div(7, 2), tf.floordiv(7, 2)),
+        *(tf.floor_div(7, 2), tf.floordiv(7, 2), tf.realdiv(1.5, 2.0)),
     ]
     return [*(one.op.name for one in made), table.initializer.name]
 

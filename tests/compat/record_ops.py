@@ -43,7 +43,7 @@ WORDED_OTHERWISE = {
     "operator np.asarray(constant([1.0]))", "logical_and(constant([1]), constant([0]))",
     "less(constant('a'), constant('b'))", "sin(constant([1]))", "add_n([])",
     "matmul(u([[1.0]]), u([[1.0], [2.0]]))", "reduce_sum(constant([True]))",
-    "squeeze(i(2, 1, 3), [7])", "pad([1, 2], [[1, 1]], 'wrap')", "gather_nd(u([1, 2]), u([[7]]))",
+    "squeeze(i(2, 1, 3), [7])", "pad([1, 2], [[1, 1]], 'wrap')",
     "one_hot([0, 1], 4, constant(1), constant(1.0))", "ones([2], string)",
     "gather(u([1]), [0], axis=3)", "where(u([True]), u([1, 2]), u([1, 2, 3]))",
     "scattered('nd_update', [[0]], u([3.0, 5.0]))", "random_uniform([1], dtype='bool')",

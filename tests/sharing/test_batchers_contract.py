@@ -28,6 +28,8 @@ LEFT_OUT: dict[str, set[str]] = {
         "test_cannot_be_mistaken_for_a_clean_stop",
         "test_when_other_code_has_closed_the_queue",
         "test_fail_all_callers",
+        "test_each_copy_has_its_context_notes_and_frames",
+        "test_a_frozen_exception_keeps_its_type",
     },
 }
 """By the reason why."""

@@ -791,7 +791,7 @@ class Graph:
 
     @contextmanager
     def container(self, container_name: str) -> Iterator[str]:
-        """What operations made within the block keep from run to run: see `Session.reset`."""
+        """A name for what operations made within the block keep, which `Session.reset` takes."""
         with self._blocks.within(container_name):
             yield container_name
 

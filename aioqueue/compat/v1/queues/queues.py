@@ -158,7 +158,10 @@ class QueueBase:
         return QueueBase(first.dtypes, shapes, first.names, gathered.outputs[0])
 
     def enqueue(self, vals: Any, name: str | None = None) -> Operation:
-        """An op that puts one element in, waiting for room; closed: `tf.errors.CancelledError`."""
+        """An op that puts one element in, and waits while the queue is full.
+
+        Running it on a closed queue raises `tf.errors.CancelledError`.
+        """
         with name_scope(name, f"{self._base_name}_enqueue", _listed(vals)) as scope:
             tensors = self._components(vals)
             for tensor, shape in zip(tensors, self.shapes, strict=False):
@@ -167,7 +170,10 @@ class QueueBase:
             return self._enqueue_op("QueueEnqueueV2", tensors, *put, scope)
 
     def enqueue_many(self, vals: Any, name: str | None = None) -> Operation:
-        """An op that puts the rows of a batch in, together; closed: `tf.errors.CancelledError`."""
+        """An op that puts the rows of a batch in; no other enqueue comes between them.
+
+        Running it on a closed queue raises `tf.errors.CancelledError`; rows that are in stay in.
+        """
         with name_scope(name, f"{self._base_name}_EnqueueMany", _listed(vals)) as scope:
             tensors = self._components(vals)
             rows = Dimension(None)
@@ -178,7 +184,10 @@ class QueueBase:
             return self._enqueue_op("QueueEnqueueManyV2", tensors, *put, scope)
 
     def dequeue(self, name: str | None = None) -> Any:
-        """Tensors of one element; closed and empty: `tf.errors.OutOfRangeError`."""
+        """Tensors of one element taken out; running them waits for one.
+
+        Running it on a queue that is closed and empty raises `tf.errors.OutOfRangeError`.
+        """
         made = op(
             "QueueDequeueV2",
             [self.queue_ref],
@@ -191,17 +200,23 @@ class QueueBase:
         return self._result(made)
 
     def dequeue_many(self, n: Any, name: str | None = None) -> Any:
-        """Tensors of n elements, also beyond the capacity; closed, with fewer: OutOfRangeError."""
+        """Tensors of n elements as one batch; n may be more than the capacity.
+
+        Running it on a closed queue with fewer than n raises `tf.errors.OutOfRangeError`.
+        """
         return self._batch("DequeueMany", n, name, up_to=False)
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
-        """Tensors of n elements, or of the last ones of a closed queue; empty: OutOfRangeError."""
+        """Tensors of n elements as one batch, or of the last ones of a closed queue."""
         return self._batch("DequeueUpTo", n, name, up_to=True)
 
     def close(
         self, cancel_pending_enqueues: bool | None = False, name: str | None = None
     ) -> Operation:
-        """An op that closes the queue after the enqueues before it; closed: CancelledError."""
+        """An op that closes the queue, after the enqueues that came before it.
+
+        What is inside can still be dequeued. A second one raises `tf.errors.CancelledError`.
+        """
         cancel = False if cancel_pending_enqueues is None else cancel_pending_enqueues
         if not isinstance(cancel, bool):
             raise TypeError(f"Expected bool for argument 'cancel_pending_enqueues' not {cancel!r}.")

@@ -499,7 +499,10 @@ class FixedLengthRecordReader(ReaderBase):
 
 
 class TFRecordReader(ReaderBase):
-    """The records of TFRecord files, by ``file:offset``. Needs the extra ``tfrecord``."""
+    """The records of TFRecord files; keys are ``file:offset``. Needs the extra ``tfrecord``.
+
+    Damaged data ends it: every read raises `tf.errors.DataLossError`, until `reset`.
+    """
 
     def __init__(self, name: str | None = None, options: Any = None) -> None:
         compression = TFRecordOptions.get_compression_type_string(options)
