@@ -147,7 +147,7 @@ def test_a_killed_process_is_reported_with_its_signal(
     text = str(error)
     assert f"process {doomed.pid} (" in text
     assert text.endswith("was killed by SIGKILL")
-    assert ("1 worker (MainThread) process" in text) == is_working
+    assert ("1 worker (MainThread) died: process" in text) == is_working
 
 
 def test_a_process_that_was_waited_for_still_has_its_signal(coord: Any, start: Start) -> None:
