@@ -202,7 +202,6 @@ class MemberConnection:
             if report is not None and self.is_connected():
                 with suppress(Exception):
                     self.send_last(report)
-            return
         # Callers may wait for an answer that no report can bring: each gets `None`.
         while self._coordinator() is not None:
             call = self._inbox.get()

@@ -1059,10 +1059,11 @@ def _shared_number(face: CoordinatorFace, owner: Server, name: str | None) -> in
     _handles.add(core.at, core)
     # It is served while anybody here has it, or another process takes part.
     core.shared.end = weakref.finalize(core, _end_service, owner, core.at.thing, service)
+    weakref.finalize(core, core.connection.leave)
     core.report_what_was_before()
     return core.at.thing
 
 
 def _end_service(owner: Server, thing: int, service: CoordinatorService) -> None:
-    owner.remove(thing)
     owner.call_soon(service.finish)
+    owner.call_soon(partial(owner.remove, thing))  # then: the others have learned of the end
