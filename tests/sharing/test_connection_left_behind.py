@@ -152,7 +152,7 @@ def test_a_child_ends_while_it_is_connected(start_method: str) -> None:
     context = multiprocessing.get_context(start_method)
     queue: Any = aioqueue.FIFOQueue(3)
     handle = queue.share()
-    left = []
+    left: list[tuple[int, list[str]]] = []
     for _ in range(3):  # the first one leaves what multiprocessing keeps: a tracker, a server
         process = context.Process(target=put_one, args=(handle,))  # type: ignore[attr-defined]
         process.start()
