@@ -308,7 +308,7 @@ class RemoteBatcherCore:
 
     @synchronized
     def end(self, call: CallOfHandle) -> Collection[Waker]:
-        """Note that a call was answered, or never will be; return whom to wake."""
+        """Note that a call was answered, or never will be; return the wakers to wake."""
         if call.state is not PENDING:
             return ()
         call.state = DONE
@@ -502,7 +502,7 @@ class RemoteRequest(Request):
             host = self.host
             add_note(error, f"the value of a call of {host} from {self.client} is unpickled here")
             raise
-        if self.host.takes_contexts:  # type: ignore[attr-defined]
+        if self.host.takes_contexts:
             self.context = context_of(self._carrier)
 
     def sealed(self, outcome: Any) -> Any:
