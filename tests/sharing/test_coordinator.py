@@ -143,10 +143,11 @@ def test_a_killed_process_is_reported_with_its_signal(
         failures(coord) if is_working else (coord.wait_for_stop(PATIENCE), *failures(coord))[1:]
     )
     assert isinstance(error, aioqueue.WorkerDiedError)
+    assert error.exitcode == -signal.SIGKILL
     text = str(error)
     assert f"process {doomed.pid} (" in text
     assert text.endswith("was killed by SIGKILL")
-    assert ("1 worker (MainThread) process" in text) == is_working
+    assert ("1 worker (MainThread) died: process" in text) == is_working
 
 
 def test_a_process_that_was_waited_for_still_has_its_signal(coord: Any, start: Start) -> None:
@@ -191,6 +192,20 @@ def test_a_join_waits_for_the_workers_of_all_processes(coord: Any, start: Start)
     joining.join(PATIENCE)
     assert not joining.is_alive()
     worker.answer()
+
+
+def test_a_join_waits_for_threads_that_were_registered_before_they_started(
+    coord: Any, start: Start
+) -> None:
+    """Until they end, and not until something else changes."""
+    other = start(does.work_in_a_late_thread, coord)
+    other.reported()
+    joining = threading.Thread(target=coord.join)
+    joining.start()
+    spin_until(lambda: bool(coord._core._waiting_joins))
+    other.answer()
+    joining.join(PATIENCE)
+    assert not joining.is_alive()
 
 
 def test_joins_in_several_processes_do_not_wait_for_each_other(coord: Any, start: Start) -> None:
