@@ -42,7 +42,7 @@ _context = multiprocessing.get_context("spawn")
 
 
 def _serve(connection: Any, *things: Any) -> None:
-    """Do what is asked for, on the things that this process was started with."""
+    """Serve the other process, with the things that this one was started with."""
     while True:
         try:
             take, n = connection.recv()
@@ -55,7 +55,7 @@ def _serve(connection: Any, *things: Any) -> None:
 
 def _one_by_one(n: int, queue: Any, *_: Any) -> None:
     face = queue.sync
-    for _ in range(n):
+    for _number in range(n):
         face.dequeue()
 
 
@@ -72,7 +72,7 @@ def _in_tasks(n: int, queue: Any, *_: Any) -> None:
 
 def _in_batches(n: int, queue: Any, *_: Any) -> None:
     face = queue.sync
-    for _ in range(n // BATCH):
+    for _number in range(n // BATCH):
         face.dequeue_many(BATCH)
 
 

@@ -15,6 +15,7 @@ both processes have OpenTelemetry.
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
 import struct
@@ -95,9 +96,9 @@ def packed_request(
 def carried_context() -> dict[str, str] | None:
     """Return the trace and the baggage of the caller, if it uses OpenTelemetry."""
     # Not imported here: a program that has not loaded it has no trace.
-    propagate = sys.modules.get("opentelemetry.propagate") or (
-        _loaded_propagate() if "opentelemetry.context" in sys.modules else None
-    )
+    if "opentelemetry.context" not in sys.modules:
+        return None
+    propagate = _of_telemetry("propagate")
     if propagate is None:
         return None
     carrier: dict[str, str] = {}
@@ -105,30 +106,23 @@ def carried_context() -> dict[str, str] | None:
     return carrier or None
 
 
-def _loaded_propagate() -> Any:
-    try:
-        from opentelemetry import propagate
-    except ImportError:
-        return None
-    return propagate
-
-
 def context_of(carrier: dict[str, str] | None) -> Context:
     """Return a context with the trace and the baggage of a caller."""
     context = Context()
-    if carrier is not None:
-        propagate = _loaded_propagate()
-        if propagate is not None:
-            from opentelemetry.context import attach
-
-            context.run(attach, propagate.extract(carrier, context.run(_current_of_telemetry)))
+    propagate = None if carrier is None else _of_telemetry("propagate")
+    if propagate is not None:
+        telemetry = _of_telemetry("context")
+        received = propagate.extract(carrier, context.run(telemetry.get_current))
+        context.run(telemetry.attach, received)
     return context
 
 
-def _current_of_telemetry() -> Any:
-    from opentelemetry.context import get_current
-
-    return get_current()
+def _of_telemetry(name: str) -> Any:
+    """Return a module of OpenTelemetry; ``None`` if that is not installed."""
+    try:
+        return importlib.import_module(f"opentelemetry.{name}")
+    except ImportError:
+        return None
 
 
 # The client's side.
@@ -314,7 +308,7 @@ class RemoteBatcherCore:
 
     @synchronized
     def end(self, call: CallOfHandle) -> Collection[Waker]:
-        """Note that a call was answered, or never will be; return whom to wake."""
+        """Note that a call was answered, or never will be; return the wakers to wake."""
         if call.state is not PENDING:
             return ()
         call.state = DONE
@@ -423,7 +417,8 @@ def restored(
     if running is not None and running.address == address:
         service: Any = running.service(thing)
         face: BatcherFace[Any, Any] = service.face
-        return face.aio if world == "aio" else face.sync  # type: ignore[attr-defined, no-any-return]
+        found: BatcherFace[Any, Any] = getattr(face, world)
+        return found
     return _handle(world, address, thing, description)
 
 
@@ -507,7 +502,7 @@ class RemoteRequest(Request):
             host = self.host
             add_note(error, f"the value of a call of {host} from {self.client} is unpickled here")
             raise
-        if self.host.takes_contexts:  # type: ignore[attr-defined]
+        if self.host.takes_contexts:
             self.context = context_of(self._carrier)
 
     def sealed(self, outcome: Any) -> Any:

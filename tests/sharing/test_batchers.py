@@ -235,8 +235,13 @@ def test_calls_of_an_owner_that_is_killed() -> None:
         assert all(str(owner.pid) in str(error) for error in errors)
 
 
+def never(values: list[Any]) -> list[Any]:
+    threading.Event().wait(60)
+    return values
+
+
 def served_for_ever() -> Any:
-    batcher = sync.Batcher(lambda values: threading.Event().wait(60), max_batch=1)  # type: ignore[arg-type, return-value]
+    batcher = sync.Batcher(never, max_batch=1)
     batcher.__enter__()
     return batcher.share()
 

@@ -1,6 +1,6 @@
 """The suite's tests of `Latest`, on handles of one in another process.
 
-Left out is what looks for the very object that was the cause of its end, and what is of one process.
+Left out is what looks for the very object that caused its end, and what is of one process.
 """
 
 from __future__ import annotations
