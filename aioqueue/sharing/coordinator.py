@@ -1059,7 +1059,6 @@ def _shared_number(face: CoordinatorFace, owner: Server, name: str | None) -> in
     _handles.add(core.at, core)
     # It is served while anybody here has it, or another process takes part.
     core.shared.end = weakref.finalize(core, _end_service, owner, core.at.thing, service)
-    weakref.finalize(core, core.connection.leave)
     core.report_what_was_before()
     return core.at.thing
 

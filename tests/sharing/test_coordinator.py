@@ -50,7 +50,6 @@ def coord() -> Iterator[Any]:
 def end(coord: Any) -> None:
     """Share it no longer, and end its thread: pytest keeps it for longer than that may live."""
     coord._core.shared.end()
-    coord._core.connection.leave()
 
 
 def failures(coord: Any) -> list[BaseException]:
