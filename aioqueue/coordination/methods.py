@@ -171,8 +171,9 @@ class CoordinatorFace(CoordinatorMethods):
         * `explain` includes all processes, and the numbers of a `Monitor` add up.
 
         Its first use in a process, and the start of a block in it, take a short trip to the process
-        that shares it, and block for that long. If the process that shares it dies, the others stop with a `WorkerDiedError`. If it ends in
-        order, they stop. Only processes of the same user can connect.
+        that shares it, and block for that long. If that process dies, the others stop with a
+        `WorkerDiedError`. If it ends in order, they stop. Only processes of the same user can
+        connect.
 
         Args:
             name: a name by which other processes of this user find the coordinator (`connect`):
