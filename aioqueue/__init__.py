@@ -34,6 +34,7 @@ if typing.TYPE_CHECKING:
         QueueClosedError,
         QueueEmpty,
         QueueFull,
+        StarvedError,
         StillRunningError,
         UndeliveredError,
         WorkerDiedError,
@@ -80,6 +81,7 @@ __all__ = (
     "QueueState",
     "RandomShuffleQueue",
     "Restart",
+    "StarvedError",
     "Statistics",
     "StillRunningError",
     "UndeliveredError",
@@ -111,7 +113,7 @@ _names = _PublicNames(
         "aioqueue.errors": """
             AioQueueError CancelledError DataLossError DeadlineExceededError InvalidArgumentError
             ItemTimeoutError OutOfRangeError PreemptedError QueueClosedError QueueEmpty QueueFull
-            StillRunningError UndeliveredError WorkerDiedError
+            StarvedError StillRunningError UndeliveredError WorkerDiedError
         """,
         "aioqueue.inputs": "",
         "aioqueue.latest.latest": "Latest",

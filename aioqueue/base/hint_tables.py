@@ -35,6 +35,7 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each("shutdown close_queue aclose", "close()"),
         **_each("is_shutdown closed", "is_closed()"),
         "join_thread": _STOPPED,
+        **_each("share_memory_ share_memory get_proxy to_shared", "share()"),
         "unfinished_tasks": "statistics().unfinished",
         "sync_q": "sync",
         "async_q": "aio",
@@ -180,6 +181,21 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each("recv receive", "get()"),
         **_each("wait changed subscribe wait_for", "wait_newer(version)"),
     },
+    "a RolloutQueue": {
+        **_each("get_batch next_batch sample dequeue recv get_train_batch sample_batch", "get()"),
+        **_each("put add submit put_sample enqueue rollout", "generate(function)"),
+        **_each(
+            "prepare_batch rollout_batch iter_batches stream batches_async", "batches(steps=...)"
+        ),
+        **_each(
+            "update_weights sync_weights set_version update_version on_version_update pause resume",
+            "publishing(); the version counts steps by itself",
+        ),
+        **_each("stats metrics get_stats capacity get_capacity qsize", "statistics()"),
+        **_each("state save checkpoint", "state_dict()"),
+        **_each("load restore", "load_state_dict(state)"),
+        **_each("stop shutdown destroy", "close(), or a stop of the coordinator"),
+    },
 }
 """What is written here instead of an attribute of a thing, by what the thing is in words."""
 
@@ -201,6 +217,12 @@ _QUEUES: Final = {
     ),
     **_each("Semaphore BatchQueue", "aioqueue.Batcher"),
     **_each("BehaviorSubject ReplaySubject watch Variable", "aioqueue.Latest"),
+    **_each(
+        "Manager SyncManager BaseManager get_context Process spawn start_processes Pipe",
+        "aioqueue.FIFOQueue.share; its result is an argument for processes",
+    ),
+    **_each("SharedMemory SharedMemoryManager", "aioqueue.FIFOQueue.share; arrays take no pipe"),
+    **_each("Value Array", "aioqueue.Latest; with share() for other processes"),
     "Supervisor": "aioqueue.Restart; for aioqueue.QueueRunner(queue, ops, restart=...)",
     **_each("RetryPolicy Backoff", "aioqueue.inputs.Retry; for workers of a runner Restart"),
 }
@@ -436,6 +458,15 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_each("cycle_length num_files", ("files", *_WORKERS)),
         "block_length": ("block", *_WORKERS),
         "num_epochs": _EPOCHS,
+        **_each(
+            "max_steps num_steps steps_per_epoch num_batches total_steps",
+            ("steps", ".epochs(steps=1000)"),
+        ),
+        **_each(
+            "wrapped packing_strategy concat_and_chunk concatenate",
+            ("cut=True", ".pack(length, cut=True)"),
+        ),
+        **_each("return_loss_mask with_loss_mask", ("loss_mask=True", ".pack(length, cut=True)")),
         "count": ("times", ".epochs(count)"),
         **_each("n k num_times", ("count", "size", "times")),
         "limit": ("count", ".take(count)"),
@@ -516,6 +547,13 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "stopping_strategy": ("stop", '.mix(other, stop="first")'),
         **_each("num_cpus num_gpus", ('ray={"num_cpus": 2}', '.prepare(function, where="ray")')),
         "max_retries": ("on_error=aioqueue.inputs.Retry(3)", "aioqueue.inputs.Retry(3)"),
+        **_each(
+            "adaptive_rate auto_throttle autothrottle throttle rate_limiter",
+            (
+                "rate",
+                ".prepare(ask, rate=aioqueue.inputs.AdaptiveRate(rate, on=OSError))",
+            ),
+        ),
         "retries": ("times", "on_error=aioqueue.inputs.Retry(3)", "aioqueue.inputs.Retry(3)"),
         **_each(
             "handler ignore_errors skip_errors on_bad_lines on_bad_files ignore_corrupt_files",
@@ -582,6 +620,49 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             ("workers", "aioqueue.Batcher(function, workers=2)"),
         ),
         **_each("fn func", ("function", "aioqueue.Batcher(function)")),
+        **_each(
+            "max_batch_tokens max_tokens max_num_batched_tokens token_budget batch_size_fn cost",
+            (
+                "weight and max_batch_weight",
+                "aioqueue.Batcher(function, weight=len, max_batch_weight=4096)",
+            ),
+        ),
+        **_each("validate validator schema", ("check", "aioqueue.Batcher(function, check=check)")),
+        **_each(
+            "aging starvation priority_aging",
+            (
+                "ageing",
+                "aioqueue.Batcher(function, queue=aioqueue.PriorityQueue(64), ageing=0.1)",
+            ),
+        ),
+    },
+    "rollouts": {
+        **_each(
+            "n_samples num_generations group n samples_per_prompt rollout_n",
+            ("group_size", "RolloutQueue(prompts, batch_size=64, group_size=8)"),
+        ),
+        **_each(
+            "train_batch_size rollout_batch_size consumer_batch_size groups_per_batch",
+            ("batch_size", "RolloutQueue(prompts, batch_size=64)"),
+        ),
+        **_each(
+            "max_head_offpolicyness max_staleness_steps staleness_threshold max_off_policy"
+            " pipeline_depth async_level off_policy_steps",
+            (
+                "steps_ahead and max_staleness",
+                "RolloutQueue(prompts, batch_size=64, steps_ahead=1, max_staleness=2,"
+                " on_stale='wait')",
+            ),
+        ),
+        **_each(
+            "max_concurrent_rollouts concurrency max_concurrency num_workers max_inflight",
+            ("max_in_flight", "RolloutQueue(prompts, batch_size=64, max_in_flight=256)"),
+        ),
+        **_each(
+            "filter should_accept dynamic_filter reward_fn reward_function score",
+            ("accept", "RolloutQueue(prompts, batch_size=64, accept=score)"),
+        ),
+        **_each("dataset data source", ("prompts", "RolloutQueue(prompts, batch_size=64)")),
     },
 }
 """What is written here instead of a keyword argument, by what was called."""

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Self, TypeVar
+from typing import Any, Concatenate, Generic, Self, TypeVar, overload
 
 import anyio
 
@@ -24,7 +24,7 @@ from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import refuse_block, refuse_overrides
 from aioqueue.base.public_names import DeferredModule, public, with_sections
 from aioqueue.base.tracebacks import SHORTENED, shorten
-from aioqueue.batcher.function_calls import Where
+from aioqueue.batcher.function_calls import OnFailure, Where
 from aioqueue.batcher.rules import BatcherCore, OnFull, Request
 from aioqueue.batcher.statistics import BatcherState, BatcherStatistics
 from aioqueue.batcher.workers import all_ended, end_lost_workers, start_tasks, start_threads
@@ -90,6 +90,22 @@ Args:
         of the batch that it had begun get a `WorkerDiedError`, and a new process replaces it.
     on_full: what a call does when the queue is full: ``"wait"`` for room, or ``"refuse"``, which
         raises `QueueFull` at once.
+    on_failure: what becomes of a batch for which the function raises, or returns no results:
+        ``"fail"`` raises the failure in every caller. ``"one_by_one"`` calls the function again
+        with each request by itself, so that only those fail that fail by themselves. A batch in
+        which a process died is not tried again.
+    weight: gets one value and returns its weight, a number >= 0: rows or tokens, say. It is called
+        in the caller, like ``check``. ``None``: values have no weight.
+    max_batch_weight: how much the requests of a batch may weigh together, > 0. The request that
+        would exceed it is the first of the next batch; none overtakes it. A batch as heavy as that
+        is full, and does not wait. A call whose value weighs more by itself raises
+        `InvalidArgumentError`. It needs ``weight``, and ``weight`` needs it.
+    check: gets one value in each call, before it becomes a request, and raises if the value is not
+        valid; that is raised in this caller alone. If it returns false, the call raises
+        `InvalidArgumentError`. ``None`` checks nothing.
+    ageing: with a `PriorityQueue`, the seconds of waiting that are worth one step of priority: so
+        no flow of urgent requests makes the others wait for ever. ``None``: priorities do not
+        change.
     name: the name in error messages and worker names; ``None`` derives one from the function's.
     watchdog: seconds after which to log a warning with an explanation (see `aioqueue.explain`) if
         a call is in a batch and none has been answered for that long, in the log ``aioqueue``.
@@ -110,7 +126,30 @@ class BatcherFace(Generic[ValueT, ResultT]):
         super().__init_subclass__()
         refuse_overrides(cls, "a batcher")
 
-    def __init__(
+    @overload
+    def __init__(  # checkers infer the type of a lambda only by this one
+        self,
+        function: Callable[
+            [list[ValueT]],
+            Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
+        ],
+        max_batch: int = 32,
+        max_wait: float = 0.005,
+        *,
+        queue: AsyncQueue | BlockingQueue | None = None,
+        workers: int = 1,
+        where: Where = "auto",
+        on_full: OnFull = "wait",
+        on_failure: OnFailure = "fail",
+        weight: Callable[[ValueT], float] | None = None,
+        max_batch_weight: float | None = None,
+        check: Callable[[ValueT], bool | None] | None = None,
+        ageing: float | None = None,
+        name: str | None = None,
+        watchdog: float | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(  # type: ignore[overload-cannot-match]
         self,
         function: Callable[
             Concatenate[list[ValueT], ...],  # and perhaps the contexts
@@ -123,6 +162,32 @@ class BatcherFace(Generic[ValueT, ResultT]):
         workers: int = 1,
         where: Where = "auto",
         on_full: OnFull = "wait",
+        on_failure: OnFailure = "fail",
+        weight: Callable[[ValueT], float] | None = None,
+        max_batch_weight: float | None = None,
+        check: Callable[[ValueT], bool | None] | None = None,
+        ageing: float | None = None,
+        name: str | None = None,
+        watchdog: float | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        function: Callable[
+            Concatenate[list[ValueT], ...],
+            Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
+        ],
+        max_batch: int = 32,
+        max_wait: float = 0.005,
+        *,
+        queue: AsyncQueue | BlockingQueue | None = None,
+        workers: int = 1,
+        where: Where = "auto",
+        on_full: OnFull = "wait",
+        on_failure: OnFailure = "fail",
+        weight: Callable[[ValueT], float] | None = None,
+        max_batch_weight: float | None = None,
+        check: Callable[[ValueT], bool | None] | None = None,
+        ageing: float | None = None,
         name: str | None = None,
         watchdog: float | None = None,
     ) -> None:
@@ -134,6 +199,11 @@ class BatcherFace(Generic[ValueT, ResultT]):
             workers=workers,
             where=where,
             on_full=on_full,
+            on_failure=on_failure,
+            weight=weight,
+            max_batch_weight=max_batch_weight,
+            check=check,
+            ageing=ageing,
             name=name,
             watchdog=watchdog,
         )
@@ -266,13 +336,15 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             The function's result for this value.
 
         Raises:
-            Exception: the function has raised it, or returned it for this value.
+            Exception: the function has raised it, or returned it for this value; or ``check`` or
+                ``weight`` has raised it.
             QueueFull: the queue is full, and ``on_full`` is ``"refuse"``.
             QueueClosedError: the block has been left; or a cancellation left it before a batch with
                 this request began.
             WorkerDiedError: the process that worked on this request has died; or the batcher has
                 failed, because a worker has died.
-            InvalidArgumentError: the priority is wrong, or the queue has no priorities.
+            InvalidArgumentError: the priority is wrong, or the queue has no priorities; or
+                ``check`` has returned false for the value; or it is heavier than a batch may be.
             RuntimeError: the block has not been entered; or the batcher's own function makes the
                 call, which would deadlock; or the function's event loop does not run while another
                 one does.
@@ -292,7 +364,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
                 core.aio.enqueue_nowait(element)
             else:
                 await core.aio.enqueue(element)
-            request.is_accepted = True
+            core.note_accepted(request)
             # A worker may have answered it already, while the enqueue waited for room.
             if request.state is PENDING:
                 await _answered(request, waker, core)
@@ -443,7 +515,8 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
             The function's result for this value.
 
         Raises:
-            Exception: the function has raised it, or returned it for this value.
+            Exception: the function has raised it, or returned it for this value; or ``check`` or
+                ``weight`` has raised it.
             QueueFull: the queue is full, and ``on_full`` is ``"refuse"``.
             DeadlineExceededError: the timeout has expired, or the time of a `CancelScope` around
                 the call. Later batches leave the request out. It is a `TimeoutError`.
@@ -453,7 +526,8 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
                 batch with this request began.
             WorkerDiedError: the process that worked on this request has died; or the batcher has
                 failed, because a worker has died.
-            InvalidArgumentError: the priority is wrong, or the queue has no priorities.
+            InvalidArgumentError: the priority is wrong, or the queue has no priorities; or
+                ``check`` has returned false for the value; or it is heavier than a batch may be.
             RuntimeError: the block has not been entered; or the batcher's own function makes the
                 call, which would deadlock; or the call would block a thread whose event loop is
                 running.
@@ -474,7 +548,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
                 core.sync.enqueue_nowait(element)
             else:
                 core.sync.enqueue(element, timeout=timeout)
-            request.is_accepted = True
+            core.note_accepted(request)
             self._wait(request, waker, timeout)
         except QueueFull:
             raise core.full() from None

@@ -10,7 +10,7 @@ from contextlib import closing
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from aioqueue.base.arguments import (
     checked_grace,
@@ -38,6 +38,13 @@ from aioqueue.worlds.scopes import CancelScope, Gate, current_scopes
 from aioqueue.worlds.waker import in_event_loop
 
 
+class ThreadStartable(Protocol):
+    """What `ThreadCoordinator.start` takes besides a `QueueRunner`."""
+
+    def _start_on_thread(self, coordinator: ThreadCoordinator) -> list[threading.Thread]:
+        """Start threads, and register them with the coordinator."""
+
+
 @refuse_block(
     "async with",
     "this coordinator is for threads: write `with aioqueue.sync.Coordinator() as coord:`,"
@@ -48,11 +55,11 @@ class ThreadCoordinator(CoordinatorFace):
 
     _world = "sync"
 
-    def start(self, runner: QueueRunner) -> list[threading.Thread]:
-        """Start the workers of a `QueueRunner` as daemon threads.
+    def start(self, runner: QueueRunner | ThreadStartable) -> list[threading.Thread]:
+        """Start the workers of a `QueueRunner` as daemon threads, or the generation of rollouts.
 
         Args:
-            runner: the runner whose workers to start.
+            runner: the runner whose workers to start; or what `RolloutQueue.generate` has returned.
 
         Returns:
             The threads. `join` waits for them without being given them.
@@ -62,7 +69,9 @@ class ThreadCoordinator(CoordinatorFace):
             InvalidArgumentError: it is not an `aioqueue.sync.QueueRunner`.
         """
         if not isinstance(runner, QueueRunner):
-            raise cannot_start(runner, "runner", in_threads=True)
+            if isinstance(runner, type) or not hasattr(runner, "_start_on_thread"):
+                raise cannot_start(runner, "runner", in_threads=True)
+            return runner._start_on_thread(self)
         return runner.create_threads(coord=self, daemon=True, start=True)
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:

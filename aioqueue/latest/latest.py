@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Collection
 from functools import partial
 from time import perf_counter
-from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, Self
 
 from aioqueue.base.arguments import checked_count, checked_seconds
 from aioqueue.base.display_text import on_one_line
@@ -45,7 +45,14 @@ from aioqueue.worlds.waker import AsyncWaker, in_event_loop
 
 _sharing: Any = DeferredModule("aioqueue.sharing.latest")  # above this room; used by `share` alone
 
-T = TypeVar("T")
+if TYPE_CHECKING:  # Python's own has defaults since 3.13
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 FaceT = TypeVar("FaceT", bound="LatestFace[Any]")
 
 _ARGUMENTS: Final = """\

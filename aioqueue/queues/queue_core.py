@@ -18,7 +18,7 @@ from threading import RLock
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar, overload
 
-from aioqueue.base.arguments import checked_count, checked_flag, is_int
+from aioqueue.base.arguments import checked_count, checked_flag, checked_seconds, is_int
 from aioqueue.base.hints import hint_attributes, refuse_overrides, refuse_search
 from aioqueue.base.public_names import DeferredModule, World, describe
 from aioqueue.core.attempts import (
@@ -114,9 +114,9 @@ class QueueCore:
 
     def _describe_elements(self, kind: str, spec: Spec, storage: Storage, keep: int) -> None:
         """Set the rest of the fields; the core of a queue of another process does so, too."""
-        self.kind = kind
-        self.spec = spec
-        self.storage = storage
+        self.kind: str = kind
+        self.spec: Spec = spec
+        self.storage: Storage = storage
         self.to_row: Callable[[Any], Row] | None = _row_maker(spec, storage)
         self.keep = keep
         # How the processes of this machine share it (`aioqueue.sharing`); ``None``: they do not.
@@ -293,6 +293,16 @@ class QueueCore:
 
         return spec.row_maker() if type(spec) is ElementSpec else self.to_row
 
+    def element_writer(self) -> Callable[[Columns, int, Any], object] | None:
+        """Return a function that writes an element to an index of columns; ``None`` if the storage
+        gives no memory for that (`Storage.row_memory`)."""
+        from aioqueue.core.elements.element_spec import ElementSpec
+        from aioqueue.core.storage.columns import row_writer
+
+        if type(self.spec) is not ElementSpec or self.spec.rows_private:
+            return None
+        return self.spec.element_writer(row_writer(len(self.spec.components)))
+
     def set_spec(self, spec: Spec) -> None:
         """Replace the spec by one whose rows have another form, for the live faces as well."""
         self.spec = spec
@@ -322,6 +332,26 @@ class QueueCore:
                 " cannot give elements to a batch before all of them are there"
             )
         return rows
+
+    def check_batches(
+        self, n: Any, drop_remainder: bool, max_wait: Any
+    ) -> tuple[int, float | None]:
+        """Check the arguments of `batches`; return n and ``max_wait``.
+
+        Raises:
+            InvalidArgumentError: any is not as described there.
+        """
+        if self.check_batch_size(n) == 0:
+            raise InvalidArgumentError("n: got 0; expected an int >= 1")
+        if max_wait is None:
+            return n, None
+        max_wait = checked_seconds(max_wait, "max_wait")
+        if drop_remainder:
+            raise InvalidArgumentError(
+                f"max_wait: got {max_wait!r} with drop_remainder=True; expected one of them: after"
+                " max_wait a batch has fewer elements, and drop_remainder wants whole batches"
+            )
+        return n, max_wait
 
     def prepare_columns(self, columns: Columns, n: int, *, copy: bool) -> Columns:
         """Prepare checked rows for the machine. A large batch is copied here, outside of its lock.

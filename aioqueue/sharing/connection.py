@@ -388,7 +388,7 @@ class Connection:
             elif descriptor == self.peer.sentinel:
                 is_dead = True
             else:
-                with suppress(BlockingIOError, InterruptedError):
+                with suppress(OSError):  # closed, if this reader has just seen the owner's end
                     self._wake_receiver.recv(4096)
         if is_dead and self._end is None:
             self._read_rest()

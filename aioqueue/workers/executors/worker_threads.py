@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from math import inf
 from time import perf_counter
-from typing import Any
+from typing import Any, Final, Protocol
 
 from aioqueue import QueueClosedError, sync
 from aioqueue.base.arguments import EnqueueOp
@@ -290,6 +290,18 @@ def _raising(error: BaseException) -> Generator[Item, None, None]:
         del error  # its traceback contains this frame
 
 
+class ExampleWriter(Protocol):
+    """What the queue offers to enqueue many elements of one thread together."""
+
+    arrivals: Any
+    write: Callable[[Any, int, Any], object]
+    lost: int
+
+    def collect(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class ThreadDelivery:
     """Enqueues examples from threads, waiting if the queue is full."""
 
@@ -330,6 +342,36 @@ class ThreadDelivery:
             BaseException: what ends the worker.
         """
         raise NotImplementedError
+
+    def element_writer(self) -> ExampleWriter | None:
+        """Return what enqueues the examples of quick items together, for one worker; ``None`` if
+        each has to be enqueued by itself."""
+        return None
+
+    def not_written(self, item: Item, error: BaseException) -> None:
+        """Handle an example that is wrong, so that it was not written.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        prepared = Prepared(item)
+        self._job.not_enqueued(prepared, error)
+        self._job.item_delivered(prepared)
+
+    def collect(self, writer: ExampleWriter, tally: Tally) -> None:
+        """Enqueue the examples that were written.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        try:
+            writer.collect()
+        except QueueClosedError:
+            tally.count -= writer.lost
+            raise self._job.nothing_more() from None
+        except BaseException:
+            tally.count -= writer.lost
+            raise
 
     def flush(self) -> None:
         """Do nothing at the end of a worker: there is no buffer to flush."""
@@ -375,13 +417,16 @@ class SimpleDelivery(ThreadDelivery):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self._to_row, self._try_enqueue = job.into.sync._steps_of_enqueue() or (None, _never)
+        self._to_row, self._try_enqueue = job.into.sync._steps_of_enqueue() or (None, never_enqueue)
         self._by_item = job.by_item
 
     @property
     def takes_singles(self) -> bool:
         # A resumed pipeline must not count what an earlier run has counted, as a tally would.
         return not self._job.fits and self._job.progress.is_known is None
+
+    def element_writer(self) -> ExampleWriter | None:
+        return None if self._by_item else self._job.into.sync._element_writer(_MOST_TOGETHER)
 
     def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
         try:
@@ -392,9 +437,7 @@ class SimpleDelivery(ThreadDelivery):
             if not try_enqueue(example if to_row is None else to_row(example)):
                 self._enqueue(example)
         except BaseException as error:
-            prepared = Prepared(item)
-            self._job.not_enqueued(prepared, error)
-            self._job.item_delivered(prepared)
+            self.not_written(item, error)
         else:
             # First the count, then the check: see `ThreadSource._sleep`.
             tally.count += 1
@@ -402,8 +445,13 @@ class SimpleDelivery(ThreadDelivery):
                 self._job.notify_room()
 
 
-def _never(row: Any) -> bool:
+def never_enqueue(row: Any) -> bool:
+    """Return false: the queue has an `enqueue` of its own, which has to be called."""
     return False
+
+
+_MOST_TOGETHER: Final = 64
+"""The most examples that a worker enqueues together."""
 
 
 class OrderedDelivery(SimpleDelivery):
@@ -419,6 +467,9 @@ class OrderedDelivery(SimpleDelivery):
         self._next = 0  # the number of the next item to enqueue; of who has the turn
         self._turn = threading.Lock()
         job.early = self._held
+
+    def element_writer(self) -> ExampleWriter | None:
+        return None
 
     def deliver(self, prepared: Prepared) -> None:
         if self._by_item:
@@ -749,7 +800,13 @@ class ThreadInbox:
             BaseException: the failure, if it ends everything; or what else ends the worker.
         """
         pending.failures += 1
-        delay = self._job.progress.failed(pending.item, error, pending.failures)
+        try:
+            delay = self._job.progress.failed(pending.item, error, pending.failures)
+            self._adapt_rate(pending, error, delay)
+        finally:
+            # Behind the rate, which may slow down its key: the place may go to another item now.
+            # This also comes if the failure ends the worker, since others wait for the place.
+            self.release_place(pending)
         if delay is None:
             retried = pending.failures - 1
             self._delivery.deliver(Prepared(pending.item, failures=retried, is_skipped=True))
@@ -757,6 +814,13 @@ class ThreadInbox:
         with self._lock:
             self._inbox.put_off(pending, delay)
             self._work_came.notify_all()  # idle workers must know the time of the retry
+
+    def _adapt_rate(self, pending: Pending, error: BaseException, delay: float | None) -> None:
+        keys = self._job.key_limit
+        if keys is not None and keys.is_refusal(error):
+            self._job.progress.note_refusal()
+            with self._lock:
+                keys.call_refused(pending, delay)
 
     def notify_resize(self) -> None:
         self._work_came.notify_all()
