@@ -115,6 +115,7 @@ def test_an_element_that_nobody_can_unpickle_is_set_aside(
     assert child(take, queue).result() == "next"
     assert "a pickled builtins.int" in caplog.text
     assert "is set aside" in caplog.text
+    spin_until(lambda: not queue.statistics().granted)  # the last one was acknowledged
     statistics = queue.statistics()
     assert (statistics.dequeued, statistics.granted, statistics.unfinished) == (2, 0, 1)
 
