@@ -1064,5 +1064,5 @@ def _shared_number(face: CoordinatorFace, owner: Server, name: str | None) -> in
 
 
 def _end_service(owner: Server, thing: int, service: CoordinatorService) -> None:
-    owner.remove(thing)
     owner.call_soon(service.finish)
+    owner.call_soon(partial(owner.remove, thing))  # then: the others have learned of the end

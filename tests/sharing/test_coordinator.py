@@ -44,7 +44,12 @@ def start() -> Iterator[Start]:
 def coord() -> Iterator[Any]:
     shared = sync.Coordinator().share()
     yield shared
-    shared._core.shared.end()  # pytest keeps it for longer than its thread may live
+    end(shared)
+
+
+def end(coord: Any) -> None:
+    """Share it no longer, and end its thread: pytest keeps it for longer than that may live."""
+    coord._core.shared.end()
 
 
 def failures(coord: Any) -> list[BaseException]:
@@ -266,7 +271,7 @@ def test_what_began_before_it_was_shared_counts(start: Start) -> None:
     assert other.reported() == ["KeyError('before')"]
     other.answer()
     thread.join()
-    coord._core.shared.end()
+    end(coord)
 
 
 def test_registered_threads_of_a_process_are_woken_by_a_stop_here(coord: Any, start: Start) -> None:
@@ -337,7 +342,7 @@ def test_an_async_block_here_raises_what_failed_elsewhere(
                 start(does.fail, coord.share())
                 await coord.wait_for_stop()
         assert [repr(error) for error in caught.value.exceptions] == ["ValueError('a bad example')"]
-        coord._core.shared.end()
+        end(coord)
 
     world().run(main)
 
@@ -428,6 +433,24 @@ def test_one_that_is_not_shared_cannot_be_pickled() -> None:
         pickle.dumps(sync.Coordinator())
 
 
+def test_it_goes_on_working_here_when_it_is_no_longer_shared(coord: Any, start: Start) -> None:
+    """As at the end of the process, while a thread still joins."""
+    other = start(does.learn_of_the_end, coord)
+    other.reported()
+    coord._core.shared.end()
+    other.answer()
+    assert other.reported() == "joining"
+    other.answer()
+    assert other.reported() == []
+    other.answer()
+    thread = threading.Thread(target=coord.wait_for_stop)
+    coord.register(thread)
+    thread.start()
+    coord.request_stop(KeyError("here"))
+    assert [repr(error) for error in failures(coord)] == ["KeyError('here')"]
+    assert coord.explain().processes == ()
+
+
 def test_its_thread_ends_with_it() -> None:
     def ours() -> list[str]:
         return [one.name for one in threading.enumerate() if "shared-coord" in one.name]
@@ -503,7 +526,7 @@ raise KeyError("at the end")
     assert sync.connect(name) is coord
     (error,) = failures(coord)
     assert repr(error) == "KeyError('at the end')"
-    coord._core.shared.end()
+    end(coord)
 
 
 def test_ctrl_c_at_the_terminal_ends_all_processes_at_once() -> None:
