@@ -1,4 +1,4 @@
-"""Several web workers, one model: ``uvicorn --workers 4`` in front, one process for the model behind.
+"""Several web workers, one model: ``uvicorn --workers 4`` in front, one process with it behind.
 
     pip install '.[service]'
     python examples/service_workers.py --port 8000 --workers 4

@@ -30,7 +30,7 @@ import signal
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -149,7 +149,11 @@ def _consume(kind: str, handle: bytes, log: Log, before: bool, seed: int, style:
     queue = pickle.loads(handle)
     if before:
         _log_before_acknowledging(codec, log)
-    note = (lambda rows: None) if before else (lambda rows: [log.add(row) for row in rows])
+
+    def note(rows: Iterable[int]) -> None:
+        for row in () if before else rows:
+            log.add(row)
+
     with suppress(aioqueue.WorkerDiedError, aioqueue.OutOfRangeError):
         if style == "threads":
             _consume_on_threads(queue.sync, codec, note, rng)
@@ -192,8 +196,8 @@ def _log_before_acknowledging(codec: Codec, log: Log) -> None:
             log.add(row)
         acknowledge(memory, call)
 
-    RemoteMachine.commit = commit_noted  # type: ignore[method-assign]
-    SharedMemory.acknowledge = acknowledge_logged  # type: ignore[method-assign]
+    RemoteMachine.commit = commit_noted  # type: ignore[method-assign, assignment]
+    SharedMemory.acknowledge = acknowledge_logged  # type: ignore[method-assign, assignment]
 
 
 def _produce(kind: str, handle: bytes, log: Log, first: int) -> None:

@@ -32,6 +32,9 @@ _LONGEST_NAME: Final = 60
 
 _BACKLOG: Final = 1024
 
+_ENDED: Final = ("Z", "X")
+"""The states of a process that has ended, and that its parent has not asked about."""
+
 
 def folder() -> Path:
     """Return the folder of this user, which is made if need be.
@@ -119,7 +122,7 @@ def _is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         pass
-    return True
+    return posix.state_of(pid) not in _ENDED
 
 
 class Name:

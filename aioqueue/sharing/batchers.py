@@ -15,6 +15,7 @@ both processes have OpenTelemetry.
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
 import struct
@@ -25,7 +26,6 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from contextvars import Context
 from functools import partial
-from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
@@ -96,9 +96,9 @@ def packed_request(
 def carried_context() -> dict[str, str] | None:
     """Return the trace and the baggage of the caller, if it uses OpenTelemetry."""
     # Not imported here: a program that has not loaded it has no trace.
-    propagate = sys.modules.get("opentelemetry.propagate") or (
-        _loaded_propagate() if "opentelemetry.context" in sys.modules else None
-    )
+    if "opentelemetry.context" not in sys.modules:
+        return None
+    propagate = _of_telemetry("propagate")
     if propagate is None:
         return None
     carrier: dict[str, str] = {}
@@ -106,30 +106,23 @@ def carried_context() -> dict[str, str] | None:
     return carrier or None
 
 
-def _loaded_propagate() -> Any:
-    try:
-        from opentelemetry import propagate
-    except ImportError:
-        return None
-    return propagate
-
-
 def context_of(carrier: dict[str, str] | None) -> Context:
     """Return a context with the trace and the baggage of a caller."""
     context = Context()
-    if carrier is not None:
-        propagate = _loaded_propagate()
-        if propagate is not None:
-            from opentelemetry.context import attach
-
-            context.run(attach, propagate.extract(carrier, context.run(_current_of_telemetry)))
+    propagate = None if carrier is None else _of_telemetry("propagate")
+    if propagate is not None:
+        telemetry = _of_telemetry("context")
+        received = propagate.extract(carrier, context.run(telemetry.get_current))
+        context.run(telemetry.attach, received)
     return context
 
 
-def _current_of_telemetry() -> Any:
-    from opentelemetry.context import get_current
-
-    return get_current()
+def _of_telemetry(name: str) -> Any:
+    """Return a module of OpenTelemetry; ``None`` if that is not installed."""
+    try:
+        return importlib.import_module(f"opentelemetry.{name}")
+    except ImportError:
+        return None
 
 
 # The client's side.
@@ -315,7 +308,7 @@ class RemoteBatcherCore:
 
     @synchronized
     def end(self, call: CallOfHandle) -> Collection[Waker]:
-        """Note that a call was answered, or never will be; return whom to wake."""
+        """Note that a call was answered, or never will be; return the wakers to wake."""
         if call.state is not PENDING:
             return ()
         call.state = DONE
@@ -424,7 +417,8 @@ def restored(
     if running is not None and running.address == address:
         service: Any = running.service(thing)
         face: BatcherFace[Any, Any] = service.face
-        return face.aio if world == "aio" else face.sync  # type: ignore[attr-defined, no-any-return]
+        found: BatcherFace[Any, Any] = getattr(face, world)
+        return found
     return _handle(world, address, thing, description)
 
 
@@ -508,7 +502,7 @@ class RemoteRequest(Request):
             host = self.host
             add_note(error, f"the value of a call of {host} from {self.client} is unpickled here")
             raise
-        if self.host.takes_contexts:  # type: ignore[attr-defined]
+        if self.host.takes_contexts:
             self.context = context_of(self._carrier)
 
     def sealed(self, outcome: Any) -> Any:
@@ -593,7 +587,9 @@ class BatcherService:
         self._core = core
         self.waker = _Waker(self)
         self._requests: set[RemoteRequest] = set()
-        self._examiner: SimpleQueue[RemoteRequest | None] | None = None
+        self._lock = threading.Lock()  # guards what follows
+        self._to_examine: deque[RemoteRequest] = deque()
+        self._is_examining = False
         core.has_sealed = True
 
     def pickled(self, world: World) -> tuple[Any, ...]:
@@ -631,17 +627,23 @@ class BatcherService:
 
     def _examine(self, request: RemoteRequest) -> None:
         """Have the value examined, which runs code of the user: on a thread for that."""
-        if self._examiner is None:
-            self._examiner = SimpleQueue()
-            name = f"aioqueue-{self._core.name}-admission"
-            Thread(
-                target=self._run_examiner, args=(self._examiner,), name=name, daemon=True
-            ).start()
-        self._examiner.put(request)
+        self._to_examine.append(request)
+        with self._lock:
+            if self._is_examining:
+                return
+            self._is_examining = True
+        name = f"aioqueue-{self._core.name}-admission"
+        Thread(target=self._run_examiner, name=name, daemon=True).start()
 
-    def _run_examiner(self, examined: SimpleQueue[RemoteRequest | None]) -> None:
+    def _run_examiner(self) -> None:
+        """Examine what has come, and end: the next request starts another thread."""
         core = self._core
-        while (request := examined.get()) is not None:
+        while True:
+            with self._lock:
+                if not self._to_examine:
+                    self._is_examining = False
+                    return
+                request = self._to_examine.popleft()
             try:
                 request.open()
                 core.examine(request)
@@ -650,8 +652,6 @@ class BatcherService:
             except Exception as error:
                 request.sealed(error)
                 self.server.call_soon(partial(self._reject, request))
-            finally:
-                del request
 
     def _reject(self, request: RemoteRequest) -> None:
         if self._forget(request):
@@ -732,8 +732,6 @@ class BatcherService:
                 f"{self.label} has ended with its process", queue=self._core.aio.name
             )
             request.client.fail(request.number, error)
-        if self._examiner is not None:
-            self._examiner.put(None)
 
     def _forget(self, request: RemoteRequest) -> bool:
         """Note that a call needs no answer any more; return whether it needed one."""

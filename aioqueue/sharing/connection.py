@@ -100,6 +100,7 @@ class Connection:
         self._to_acknowledge: list[int] = []
         self._to_free: list[int] = []
         self._is_thread_armed = False  # whether the thread sends these lists within a moment
+        self.reading_thread = 0  # the blocked caller that reads
         self._has_reader = True  # whether somebody has the reading role: at first, the thread
         self.listeners: dict[int, Callable[[memoryview], object]] = {}  # of news, by object
         self._when_flushed: list[Callable[[], bool]] = []
@@ -238,22 +239,26 @@ class Connection:
             with suppress(OSError):
                 self._idle_sender.send(b"a")
 
-    def _notes(self) -> bytes:
-        """Return the frames that go with the next call, and forget them."""
-        # Exchanged in one line each: what other threads append goes to the new list.
-        numbers, self._to_acknowledge = self._to_acknowledge, []
-        sent = b""
-        if numbers:
-            sent = frames.frame(frames.ACKNOWLEDGE, 0, 0, memory.starts_as_bytes(numbers))
+    def _send_frames(self, frames_to_send: bytes) -> None:
+        """Send frames, after the notes that go with them."""
+        numbers = tuple(self._to_acknowledge)
+        sent = frames_to_send
         if self._to_free:
+            # Exchanged in one line. Blocks that a signal handler's exception loses here are free
+            # with the connection; one that is freed twice might be another one by then.
             blocks, self._to_free = self._to_free, []
-            sent += frames.frame(frames.FREE, 0, 0, memory.starts_as_bytes(blocks))
-        return sent
+            sent = frames.frame(frames.FREE, 0, 0, memory.starts_as_bytes(blocks)) + sent
+        if numbers:
+            sent = frames.frame(frames.ACKNOWLEDGE, 0, 0, memory.starts_as_bytes(numbers)) + sent
+        self._note_sent(self.socket.send_frames(sent))
+        # Removed once they are sent: an acknowledgement may come twice, and must not be lost.
+        for number in numbers:
+            with suppress(ValueError):  # another thread has sent it, too
+                self._to_acknowledge.remove(number)
 
     def _send_notes(self) -> None:
-        notes = self._notes()
-        if notes:
-            self._note_sent(self.socket.send_frames(notes))
+        if self._to_acknowledge or self._to_free:
+            self._send_frames(b"")
 
     def pack(self, parts: Parts) -> bytes:
         """Make the body of a message."""
@@ -268,8 +273,9 @@ class Connection:
     def send(self, kind: int, thing: int, number: int, body: bytes) -> None:
         sent = frames.HEAD.pack(len(body), kind, thing, number) + body
         if self._to_acknowledge or self._to_free:
-            sent = self._notes() + sent
-        self._note_sent(self.socket.send_frames(sent))
+            self._send_frames(sent)
+        else:
+            self._note_sent(self.socket.send_frames(sent))
 
     def _note_sent(self, is_all: bool) -> None:
         if not is_all:
@@ -329,6 +335,11 @@ class Connection:
         if not self._has_reader and call_with_lock(self._lock, self.take_role):
             self._give_role_to_thread()
 
+    def reclaim_role(self) -> None:
+        """Give the role up if a signal handler has kept the calling thread from that."""
+        if self.reading_thread == get_ident():
+            self.leave_role()
+
     def take_role(self) -> bool:
         """Take the reading role, unless somebody has it; return whether it was taken."""
         had, self._has_reader = self._has_reader, True
@@ -341,6 +352,7 @@ class Connection:
 
     def leave_role(self) -> None:
         """Give the reading role up: to the thread, if anything is expected still."""
+        self.reading_thread = 0
         if not call_with_lock(self._lock, self._free_role):
             self._give_role_to_thread()
 
@@ -614,7 +626,10 @@ class CallerWaker:
     def wait(self, seconds: float | None) -> bool:
         """Sleep until woken, for ``seconds`` at most; return whether it was woken."""
         connection = self._connection
-        if not connection._has_reader and call_with_lock(connection._lock, connection.take_role):
+        # This thread may have the role still: a signal handler has raised before it gave it up.
+        if connection.reading_thread == get_ident() or (
+            not connection._has_reader and call_with_lock(connection._lock, connection.take_role)
+        ):
             return self._read(seconds)
         if seconds is None:
             return self._asleep.acquire()
@@ -624,7 +639,7 @@ class CallerWaker:
         """Read the connection until this thread is woken."""
         connection, asleep = self._connection, self._asleep
         deadline = None if seconds is None else perf_counter() + seconds
-        self._reader = get_ident()
+        connection.reading_thread = self._reader = get_ident()
         try:
             # First the flag, then the look: a wake from now on ends the wait of `read`.
             while not asleep.acquire(False):

@@ -22,9 +22,11 @@ import signal
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from time import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -64,6 +66,10 @@ _SETTLE_SECONDS: Final = 5.0
 
 _DEATH_SECONDS: Final = 1.0
 """How long after the end of its connection a process is given to end."""
+
+_CODE_TRIES: Final = 5
+_CODE_PAUSE: Final = 0.002
+"""How often, and with which pause in seconds, to read an exit code that another thread stores."""
 
 _ANSWER_SECONDS: Final = 0.5
 """How long an explanation, or a monitor, waits for other processes."""
@@ -246,13 +252,14 @@ class _ClientState:
         is_exiting: whether its interpreter ends, and has reported why.
         has_reported_end: whether that was an exception.
         question: what answers its request for a question, while there is one.
+        backlog: questions that it has not asked for yet.
         numbers: its latest numbers, pickled, if a monitor has asked for them.
         process: the `multiprocessing.Process`, if this process has started it so.
     """
 
     __slots__ = (
         *("has_left", "has_reported_end", "is_exiting"),
-        *("life", "numbers", "process", "question"),
+        *("backlog", "life", "numbers", "process", "question"),
     )
 
     def __init__(self, process: Any) -> None:
@@ -261,15 +268,24 @@ class _ClientState:
         self.is_exiting = False
         self.has_reported_end = False
         self.question: Callable[[tuple[int, str]], object] | None = None
+        self.backlog: deque[tuple[int, str]] = deque()
         self.numbers: bytes | None = None
         self.process = process
+
+    def ask(self, question: tuple[int, str]) -> None:
+        """Pass a question on, now or when the process asks for one."""
+        answer, self.question = self.question, None
+        if answer is not None:
+            answer(question)
+        else:
+            self.backlog.append(question)
 
 
 class _Question:
     """A question to all processes.
 
     Attributes:
-        what: the subject, "explanation" or "numbers".
+        what: the subject, "explanation", "numbers" or "report".
         missing: the lives that have not answered.
         answers: what has come, by life.
         then: called once, at the end.
@@ -398,6 +414,10 @@ class CoordinatorService:
             getattr(register, method)(*arguments, answer, has_left)
         elif method == "ask":
             self._ask_all(arguments[0], arguments[1], answer)
+        elif method == "other_workers":
+            # A join must not miss a worker that has just begun: ask for all of now.
+            (life,) = arguments
+            self._ask_all(life, "report", lambda _: answer(register.other_workers(life)))
         elif state is None:
             answer(getattr(register, method)(*arguments))
         elif method == "leave":
@@ -413,7 +433,10 @@ class CoordinatorService:
             state.numbers = numbers or state.numbers
             answer(None)
         elif method == "question":
-            state.question = answer
+            if state.backlog:
+                answer(state.backlog.popleft())
+            else:
+                state.question = answer
         elif method == "answer":
             self._take_answer(state, *arguments)
             answer(None)
@@ -457,7 +480,12 @@ class CoordinatorService:
             register.dismiss(life)
         else:
             how = how_ended(0, code)
-            register.end([life], lambda place: f"{place} {how}", if_idle=code is not None)
+            register.end(
+                [life],
+                lambda place: f"{place} {how}",
+                exitcode=code or 0,
+                if_idle=code is not None,
+            )
 
     # Questions.
 
@@ -474,13 +502,13 @@ class CoordinatorService:
 
         question = self._questions[token] = _Question(what, then)
         for state in self._clients.values():
-            ask = state.question
-            if ask is not None and state.life != life:
-                state.question = None
+            if state.life and state.life != life and not state.has_left:
                 question.missing.add(state.life)
-                ask((token, what))
+                state.ask((token, what))
         core = self._core()
-        if core is not None and core.life != life:
+        if core is not None and core.life != life and what == "report":
+            self._register.report(core.program_report())
+        elif core is not None and core.life != life:
             with suppress(Exception):  # the others have answers nevertheless
                 question.answers[core.life] = answer_here(core, what)
         if question.missing:
@@ -557,9 +585,14 @@ def _exit_code(peer: Peer, process: Any) -> int | None:
     if peer.sentinel is not None and not posix.is_readable(peer.sentinel, _DEATH_SECONDS):
         return None
     code = peer.exit_code()
-    if code is None and process is not None:
-        # The kernel has forgotten it, because somebody here has waited for it.
-        code = process.exitcode
+    for _ in range(_CODE_TRIES if process is not None else 0):
+        if code is not None:
+            break
+        # The kernel has forgotten it, because a thread here has waited for it, and stores it now.
+        # Asking for it (`process.exitcode`) could take it from that thread.
+        code = getattr(process._popen, "returncode", None)
+        if code is None:
+            sleep(_CODE_PAUSE)
     return code
 
 
@@ -649,7 +682,11 @@ class ProcessConnection(MemberConnection):
         if question is not None and coordinator is not None:
             token, what = question
             try:
-                self.schedule_request(bool, "answer", token, answer_here(coordinator, what))
+                if what == "report":  # first the report, then the word that it has come
+                    self.schedule_report()
+                    self.schedule_request(bool, "answer", token, b"")
+                else:
+                    self.schedule_request(bool, "answer", token, answer_here(coordinator, what))
             except Exception:  # it is no reason to take part no longer
                 _log.exception("%s cannot say what others ask of it: its %s", self.label, what)
             self.answer_questions()
@@ -714,13 +751,9 @@ class ProcessCore(ProcessMember):
         self.connection.call_when_settled(settled.set)
         settled.wait(_SETTLE_SECONDS)
 
-    def register(self, worker: Any) -> None:
-        super().register(worker)
-        self.settle()  # a join elsewhere that begins from now on waits for this worker
-
     def begin_work(self) -> ActiveWorker:
         work = super().begin_work()
-        self.settle()  # the same
+        self.settle()  # from now on, the owner reports the death of this worker
         return work
 
     def connection_lost(self, error: Exception) -> None:
@@ -1031,5 +1064,5 @@ def _shared_number(face: CoordinatorFace, owner: Server, name: str | None) -> in
 
 
 def _end_service(owner: Server, thing: int, service: CoordinatorService) -> None:
-    owner.remove(thing)
     owner.call_soon(service.finish)
+    owner.call_soon(partial(owner.remove, thing))  # then: the others have learned of the end

@@ -73,15 +73,27 @@ class Peer:
     def _status(self) -> int | None:
         if self.sentinel is None:
             return None
+        # It may be reaped between the two questions: then the first one has an answer now.
+        for ask in (self._status_of_reaped, self._status_of_zombie, self._status_of_reaped):
+            status = ask()
+            if status is not None:
+                return status
+        return None
+
+    def _status_of_reaped(self) -> int | None:
+        """Return its status if its parent has asked for it, on systems that keep it."""
         with suppress(OSError, ImportError):
             import fcntl  # not available on Windows, where this module can be imported
 
             info = bytearray(_INFO_BYTES)
             _MASK.pack_into(info, 0, _INFO_EXIT)
-            fcntl.ioctl(self.sentinel, _GET_INFO, info)
+            fcntl.ioctl(self.sentinel or -1, _GET_INFO, info)
             if _MASK.unpack_from(info)[0] & _INFO_EXIT:
                 return int(_EXIT_CODE.unpack_from(info, _EXIT_CODE_AT)[0])
-        # Not reaped yet: the kernel shows its status to processes of the same user.
+        return None
+
+    def _status_of_zombie(self) -> int | None:
+        """Return its status if nobody has asked for it: the kernel shows it to the same user."""
         with suppress(OSError, ValueError, IndexError):
             with open(f"/proc/{self.pid}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()

@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from functools import partial
 from threading import current_thread
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -620,13 +621,26 @@ class Settlement(Attempt):
     __slots__ = ()
 
 
+class _Presence:
+    """A caller holds it while it is in its call, and nobody else does.
+
+    A signal handler may raise in the middle of what ends a call. Then nothing but the end of this
+    object shows that nobody waits for the call any more.
+    """
+
+    __slots__ = ("__weakref__",)
+
+
 class AttemptCall:
     """The call of one attempt. The reader notes what comes; the caller makes something of it."""
 
     __slots__ = (
+        "__weakref__",
         "attempt",
         "body",
         "connection",
+        "caller",
+        "is_cancelled",
         "is_refused",
         "kind",
         "machine",
@@ -647,6 +661,8 @@ class AttemptCall:
         self.kind = 0  # of the answer; 0: none has come
         self.body: Any = b""
         self.word: bytes | None = None  # what has become of it after it was cancelled
+        self.caller: Any = None  # a reference to the presence of its caller
+        self.is_cancelled = False  # whether the owner was asked to end it
         self.is_refused = False  # whether it would have had to wait, and must not
         self.size = 0  # how many bytes it has sent, as long as the owner has not answered
         self.settlement: Settlement | None = None
@@ -778,6 +794,12 @@ class RemoteMachine:
             connection = self._connection = connection_to(self.address)
         return connection
 
+    def reclaim_role(self) -> None:
+        """Let others read the connection, after an exception of a signal handler."""
+        connection = self._connection
+        if connection is not None:
+            connection.reclaim_role()
+
     def guard_with(self, lock: object) -> None:
         """Begin anew in a fork: nothing that the parent waits for is waited for there."""
         self._lock = machine_lock()
@@ -821,7 +843,11 @@ class RemoteMachine:
     # Attempts.
 
     def begin(
-        self, attempt: Attempt, waker: Any, max_wait: float | None = None
+        self,
+        attempt: Attempt,
+        waker: Any,
+        max_wait: float | None = None,
+        presence: _Presence | None = None,
     ) -> Collection[Waker]:
         """Send an attempt to the owner; its caller then waits in the waker.
 
@@ -830,6 +856,7 @@ class RemoteMachine:
             waker: where its caller waits; ``None``: it waits here, for an answer that comes at
                 once, and an attempt that would have to wait is withdrawn.
             max_wait: after how many seconds it takes what is there.
+            presence: its caller's.
         """
         attempt.host = self
         may_wait = waker is not None
@@ -845,6 +872,8 @@ class RemoteMachine:
         attempt.waker = sleeper
         attempt.waits = may_wait
         call = AttemptCall(self, connection, attempt)
+        if presence is not None:
+            call.caller = weakref.ref(presence, partial(self._abandon, weakref.ref(call)))
         if size:
             call.size = size
             self._unanswered += size
@@ -852,13 +881,21 @@ class RemoteMachine:
         try:
             connection.begin(call, kind, body)
         except BaseException:
-            self._calls.pop(attempt, None)
+            if not call.number:
+                self._calls.pop(attempt, None)
+            # Else a signal handler has raised, and it may have been sent: the caller withdraws it.
             raise
         if not may_wait:
             self._complete_now(attempt, sleeper)
         elif type(sleeper) is not CallerWaker:
             connection.need_reader()
         return ()
+
+    def _abandon(self, call_of: Callable[[], AttemptCall | None], _: object) -> None:
+        """End a call whose caller has left without ending it."""
+        call = call_of()
+        if call is not None and self._calls.get(call.attempt) is call:
+            apply_deferred(self.withdraw, call.attempt)
 
     def _complete_now(self, attempt: Attempt, sleeper: Any) -> None:
         """Wait for the answer of an attempt that may not wait at the owner, and commit it."""
@@ -1100,9 +1137,15 @@ class RemoteMachine:
     ) -> Collection[Waker]:
         """Ask the owner to end an attempt. `settlement` waits for its word."""
         call = self._withdraw(attempt, if_pending)
+        if call is None and not if_pending:
+            call = self._calls.get(attempt)
+            if call is None or call.settlement is None or call.is_cancelled:
+                return ()
+            # A signal handler has raised before the owner was asked.
         if call is not None:
             unreadable = call.unreadable
             call.connection.cancel(call, b"" if unreadable is None else _INDEX.pack(unreadable))
+            call.is_cancelled = True
         return ()
 
     @synchronized
@@ -1565,6 +1608,7 @@ class RemoteBlockingMethods(BlockingMethods[Any]):
             waker: Any = CallerWaker(machine.connection())
         except WorkerDiedError:
             waker = None  # `begin` says what has become of the owner
+        presence = _Presence()
         if attempt.side is ENQUEUE and waker is not None:
             self._wait_for_room(attempt, waker, method, timeout)
         try:
@@ -1572,7 +1616,7 @@ class RemoteBlockingMethods(BlockingMethods[Any]):
             # that goes in, the rows that fit do: the owner's word on its withdrawal counts them.)
             is_now = timeout is not None and timeout <= 0 and type(attempt) is not PutMany
             is_now = is_now and attempt.borrower is None
-            machine.begin(attempt, None if is_now else waker, max_wait)
+            machine.begin(attempt, None if is_now else waker, max_wait, presence)
             if is_now and attempt.state is WITHDRAWN:
                 raise self._timeout_error(attempt, method, timeout)
             if attempt.waits:
@@ -1604,6 +1648,7 @@ class RemoteBlockingMethods(BlockingMethods[Any]):
             if attempt.state is not WITHDRAWN:
                 apply_deferred(machine.withdraw, attempt)
             self._settle(attempt, waker)
+            machine.reclaim_role()
             _note_rows(attempt, error)
             raise
         finally:

@@ -7,7 +7,7 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -73,7 +73,8 @@ class Child:
 
     def wait(self) -> None:
         """Wait for its end. (`Process.join` would also wait for its forks.)"""
-        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with suppress(ChildProcessError):  # somebody has asked for its exit code
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 
     def end(self) -> None:
         if self.process.exitcode is None:

@@ -148,6 +148,18 @@ def hold(coord: Any, report: Callable[[Any], Any]) -> None:
     report("holding")
 
 
+def work_in_a_late_thread(coord: Any, report: Callable[[Any], Any]) -> None:
+    """A thread is registered, and started then; it ends when the test answers."""
+    go = threading.Event()
+    thread = threading.Thread(target=go.wait, daemon=True)
+    coord.register(thread)
+    coord.should_stop()
+    thread.start()
+    report("started")
+    go.set()
+    report("ended")
+
+
 def stop(coord: Any, report: Callable[[Any], Any]) -> None:
     coord.request_stop()
 

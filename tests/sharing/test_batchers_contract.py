@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 import aioqueue
+from aioqueue.base.public_names import World
 from aioqueue.sharing import batchers
 from tests.batcher import models, test_batcher, test_batcher_ends
 from tests.batcher.models import AwaitedBatcher, Model
+from tests.kit import worlds
 from tests.kit.bodies import Body, bodies_of
-from tests.kit.worlds import WORLDS, ThreadWorld, World
+from tests.kit.worlds import WORLDS, ThreadWorld
 
 MODULES = (test_batcher, test_batcher_ends)
 LEFT_OUT: dict[str, set[str]] = {
@@ -28,6 +30,8 @@ LEFT_OUT: dict[str, set[str]] = {
         "test_cannot_be_mistaken_for_a_clean_stop",
         "test_when_other_code_has_closed_the_queue",
         "test_fail_all_callers",
+        "test_each_copy_has_its_context_notes_and_frames",
+        "test_a_frozen_exception_keeps_its_type",
     },
 }
 """By the reason why."""
@@ -53,7 +57,7 @@ class CalledByHandle:
     def __init__(self, owner: Any) -> None:
         self.owner = owner
         face = getattr(owner, "face", owner)
-        world = "aio" if isinstance(face, aioqueue.Batcher) else "sync"
+        world: World = "aio" if isinstance(face, aioqueue.Batcher) else "sync"
         face.share()
         _, (_, address, thing, description) = face._core.shared.pickled(world)
         handle: Any = batchers._handle(world, address, thing, description)
@@ -107,7 +111,7 @@ def test_what_is_left_out_is_there() -> None:
 @pytest.mark.slow(but="test_every_caller_gets_its_result-asyncio")
 @pytest.mark.parametrize(("world", "body", "model"), list(cases()), indirect=["world"])
 def test_is_that_of_one_process(
-    world: World, body: Body, model: Any, monkeypatch: pytest.MonkeyPatch
+    world: worlds.World, body: Body, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Model(model)
     batcher_of = models.batcher_of

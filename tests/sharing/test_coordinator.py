@@ -44,7 +44,12 @@ def start() -> Iterator[Start]:
 def coord() -> Iterator[Any]:
     shared = sync.Coordinator().share()
     yield shared
-    shared._core.shared.end()  # pytest keeps it for longer than its thread may live
+    end(shared)
+
+
+def end(coord: Any) -> None:
+    """Share it no longer, and end its thread: pytest keeps it for longer than that may live."""
+    coord._core.shared.end()
 
 
 def failures(coord: Any) -> list[BaseException]:
@@ -143,10 +148,11 @@ def test_a_killed_process_is_reported_with_its_signal(
         failures(coord) if is_working else (coord.wait_for_stop(PATIENCE), *failures(coord))[1:]
     )
     assert isinstance(error, aioqueue.WorkerDiedError)
+    assert error.exitcode == -signal.SIGKILL
     text = str(error)
     assert f"process {doomed.pid} (" in text
     assert text.endswith("was killed by SIGKILL")
-    assert ("1 worker (MainThread) process" in text) == is_working
+    assert ("1 worker (MainThread) died: process" in text) == is_working
 
 
 def test_a_process_that_was_waited_for_still_has_its_signal(coord: Any, start: Start) -> None:
@@ -191,6 +197,20 @@ def test_a_join_waits_for_the_workers_of_all_processes(coord: Any, start: Start)
     joining.join(PATIENCE)
     assert not joining.is_alive()
     worker.answer()
+
+
+def test_a_join_waits_for_threads_that_were_registered_before_they_started(
+    coord: Any, start: Start
+) -> None:
+    """Until they end, and not until something else changes."""
+    other = start(does.work_in_a_late_thread, coord)
+    other.reported()
+    joining = threading.Thread(target=coord.join)
+    joining.start()
+    spin_until(lambda: bool(coord._core._waiting_joins))
+    other.answer()
+    joining.join(PATIENCE)
+    assert not joining.is_alive()
 
 
 def test_joins_in_several_processes_do_not_wait_for_each_other(coord: Any, start: Start) -> None:
@@ -251,7 +271,7 @@ def test_what_began_before_it_was_shared_counts(start: Start) -> None:
     assert other.reported() == ["KeyError('before')"]
     other.answer()
     thread.join()
-    coord._core.shared.end()
+    end(coord)
 
 
 def test_registered_threads_of_a_process_are_woken_by_a_stop_here(coord: Any, start: Start) -> None:
@@ -322,7 +342,7 @@ def test_an_async_block_here_raises_what_failed_elsewhere(
                 start(does.fail, coord.share())
                 await coord.wait_for_stop()
         assert [repr(error) for error in caught.value.exceptions] == ["ValueError('a bad example')"]
-        coord._core.shared.end()
+        end(coord)
 
     world().run(main)
 
@@ -413,6 +433,24 @@ def test_one_that_is_not_shared_cannot_be_pickled() -> None:
         pickle.dumps(sync.Coordinator())
 
 
+def test_it_works_here_when_it_is_no_longer_shared(coord: Any, start: Start) -> None:
+    """As at the end of the process, while a thread still joins."""
+    other = start(does.learn_of_the_end, coord)
+    other.reported()
+    coord._core.shared.end()
+    other.answer()
+    assert other.reported() == "joining"
+    other.answer()
+    assert other.reported() == []
+    other.answer()
+    thread = threading.Thread(target=coord.wait_for_stop)
+    coord.register(thread)
+    thread.start()
+    coord.request_stop(KeyError("here"))
+    assert [repr(error) for error in failures(coord)] == ["KeyError('here')"]
+    assert coord.explain().processes == ()
+
+
 def test_its_thread_ends_with_it() -> None:
     def ours() -> list[str]:
         return [one.name for one in threading.enumerate() if "shared-coord" in one.name]
@@ -488,7 +526,7 @@ raise KeyError("at the end")
     assert sync.connect(name) is coord
     (error,) = failures(coord)
     assert repr(error) == "KeyError('at the end')"
-    coord._core.shared.end()
+    end(coord)
 
 
 def test_ctrl_c_at_the_terminal_ends_all_processes_at_once() -> None:

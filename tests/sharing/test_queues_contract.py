@@ -42,6 +42,9 @@ LEFT_OUT: dict[str, set[str]] = {
         "test_while_tasks_are_cancelled",
         "test_of_a_task_that_is_registered_while_it_waits",
     },
+    "cancellations of one turn of the loop reach the owner one after the other": {
+        "test_the_next_in_line_is_served",
+    },
     "the owner checks how much a batch can have, when it is asked for one": {
         "test_more_than_a_priority_queue_can_hold",
     },

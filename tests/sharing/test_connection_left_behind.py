@@ -61,7 +61,7 @@ def running(role: str, name: str, end: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def end(process: subprocess.Popen[str], how: str) -> None:
-    """Let it end as was said, and look at what it has to say."""
+    """Let it end so, and check what it prints."""
     act, code, last_line = ENDS[how]
     if act is not None:
         act(process)
@@ -70,10 +70,10 @@ def end(process: subprocess.Popen[str], how: str) -> None:
         output, errors = process.communicate("go\n", timeout=PATIENCE)
     assert process.returncode == code, errors
     assert output == ""
-    said = complaints(errors).strip().splitlines()
-    assert (said[-1] if said else "").startswith(last_line), errors
+    messages = complaints(errors).strip().splitlines()
+    assert (messages[-1] if messages else "").startswith(last_line), errors
     if not last_line:
-        assert not said, errors
+        assert not messages, errors
 
 
 def files() -> set[str]:
@@ -106,7 +106,7 @@ def test_of_a_client(how: str) -> None:
 
 @pytest.mark.parametrize("how", ENDS)
 def test_of_an_owner(how: str) -> None:
-    """Its clients are told at once, and keep nothing of it; nor does the system."""
+    """Its clients learn of it at once, and keep nothing of it; nor does the system."""
     before, memory_before, files_before = (open_files(), ours()), shared_memory(), files()
     name = f"left-owner-{os.getpid()}-{how.replace(' ', '')}"
     with running("owner", name, how) as process:
@@ -152,7 +152,7 @@ def test_a_child_ends_while_it_is_connected(start_method: str) -> None:
     context = multiprocessing.get_context(start_method)
     queue: Any = aioqueue.FIFOQueue(3)
     handle = queue.share()
-    left = []
+    left: list[tuple[int, list[str]]] = []
     for _ in range(3):  # the first one leaves what multiprocessing keeps: a tracker, a server
         process = context.Process(target=put_one, args=(handle,))  # type: ignore[attr-defined]
         process.start()
