@@ -672,6 +672,7 @@ class AttemptCall:
         if kind == frames.SETTLED:
             self.word = bytes(body)
             self._end()
+            self.machine.note_end(self)
             return
         if self.machine.note_answer(self, kind, body):
             self._wake()
