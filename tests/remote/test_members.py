@@ -48,7 +48,7 @@ def test_news_come_once_there_are_some(register: MemberRegister) -> None:
     assert len(answers) == 2
 
 
-def test_nobody_keeps_a_request_whose_program_has_left(register: MemberRegister) -> None:
+def test_a_request_ends_with_the_program_that_made_it(register: MemberRegister) -> None:
     left: list[int] = []
     answers: list[Any] = []
     register.report(reported("one", workers=workers("a")))
@@ -107,7 +107,7 @@ def test_the_death_of_an_idle_program(register: MemberRegister, if_idle: bool) -
     assert register.is_stopped == if_idle
 
 
-def test_the_last_death_is_nobodys_news(register: MemberRegister) -> None:
+def test_the_death_of_the_only_program_is_forgotten(register: MemberRegister) -> None:
     register.report(reported("one", workers=workers("a")))
     register.end(["one"], str)
     assert not register.is_stopped

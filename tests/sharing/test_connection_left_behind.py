@@ -61,7 +61,7 @@ def running(role: str, name: str, end: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def end(process: subprocess.Popen[str], how: str) -> None:
-    """Let it end as was said, and look at what it has to say."""
+    """Let it end so, and check what it prints."""
     act, code, last_line = ENDS[how]
     if act is not None:
         act(process)

@@ -433,7 +433,7 @@ def test_one_that_is_not_shared_cannot_be_pickled() -> None:
         pickle.dumps(sync.Coordinator())
 
 
-def test_it_goes_on_working_here_when_it_is_no_longer_shared(coord: Any, start: Start) -> None:
+def test_it_works_here_when_it_is_no_longer_shared(coord: Any, start: Start) -> None:
     """As at the end of the process, while a thread still joins."""
     other = start(does.learn_of_the_end, coord)
     other.reported()
