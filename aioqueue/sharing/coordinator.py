@@ -378,7 +378,7 @@ class CoordinatorService:
 
     def _answer_now(self, client: Client, number: int, value: Any) -> None:
         self._waiting.pop((client, number), None)
-        if not client.has_gone:
+        if not client.has_left:
             client.answer(number, pickle.dumps(value))
 
     # In the thread of the connection.
@@ -411,7 +411,7 @@ class CoordinatorService:
                 state.life, state.has_left = report.life, False
             answer(register.report(report))
         elif method in ("news", "wait_ended"):
-            has_left = bool if client is None else partial(getattr, client, "has_gone")
+            has_left = bool if client is None else partial(getattr, client, "has_left")
             getattr(register, method)(*arguments, answer, has_left)
         elif method == "ask":
             self._ask_all(arguments[0], arguments[1], answer)
