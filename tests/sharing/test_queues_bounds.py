@@ -157,7 +157,8 @@ def wait_in_tasks(queue: Any, n: int, pipe: Any) -> Any:
         tasks = [asyncio.ensure_future(queue.aio.dequeue()) for _ in range(n)]
         await asyncio.sleep(0)
         pipe.send(threading.active_count())
-        return await asyncio.gather(*tasks)
+        found: list[int] = await asyncio.gather(*tasks)
+        return found
 
     return asyncio.run(main())
 
