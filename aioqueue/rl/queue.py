@@ -296,19 +296,17 @@ class RolloutQueueFace(Generic[P, R]):
             timeout: seconds that an attempt may take. It then fails with an `ItemTimeoutError`. A
                 thread cannot be cut short: its call keeps its place in ``max_in_flight``.
             where: ``"task"`` or ``"thread"``; ``None`` goes by the kind of the function.
-            workers: how many threads; ``None`` for ``max_in_flight``, at most 32.
+            workers: how many threads at most; ``None`` for 32. They start when they are needed.
 
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        limit = self._core.machine.limit
         work = checked_work(
             function,
             retry=retry,
             timeout=timeout,
             where=where,
             workers=workers,
-            limit=None if limit == math.inf else int(limit),
         )
         self._core.work = work
         return Generation(self._core, work)
@@ -672,7 +670,7 @@ class _Methods(RolloutQueueFace[P, R]):
                 )
             return None
         return checked_work(
-            generate, retry=None, timeout=None, where=None, workers=None, limit=None
+            generate, retry=None, timeout=None, where=None, workers=None
         )
 
 

@@ -189,7 +189,7 @@ class WaitsForWhatCannotCome(RolloutMachine):
 
     def _lowest(self, versions: Sequence[int], counts: Counter[int]) -> Counter[int]:
         lowest = super()._lowest(versions, counts)
-        return lowest + Counter({-1: counts.total()})
+        return lowest + Counter({-1: id(counts)})
 
 
 class LosesEffects(RolloutMachine):

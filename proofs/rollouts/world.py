@@ -204,7 +204,8 @@ class World:
             if group.pending and group.error is None and not machine.is_stopped:
                 raise ViolationError("an evaluation ends before its rollouts")
         if effects.is_drained:
-            if [call for call in self.calls if call not in self.parked]:
+            waited_for = [one for one in self.calls if one not in self.parked]
+            if waited_for or (self.calls and self.setting.drain == "ended"):
                 raise ViolationError("a publication goes on while calls run")
             if self.trainer != "draining":
                 raise ViolationError("a publication that does not wait goes on")
