@@ -5,10 +5,10 @@ for is done after the release (`_perform`). What comes out of order between thre
 call that is started after it was cancelled finds that it may not enter; a cancellation that comes
 before its start finds nothing to cancel.
 
-A trainer waits as a `Taker`, in the order of the requests. Only the first one has asked the machine.
-A step is granted to it under the lock, and is handed out when it *commits*: in asyncio a task may be
-cancelled after the grant and before it runs. Then the step is given back, which is always possible,
-since nobody else is granted one in between.
+A trainer waits as a `Taker`, in the order of the requests. Only the first one has asked the
+machine. A step is granted to it under the lock, and is handed out when it *commits*: in asyncio a
+task may be cancelled after the grant and before it runs. Then the step is given back, which is
+always possible, since nobody else is granted one in between.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class RolloutCore:
         self.prompts = prompts
         self.judge: Final = judge
         self.group_size: Final = group_size
-        self.seed: Final = seed
+        self.seed = seed
         self.name: Final = name or f"RolloutQueue-{next(_numbers)}"
         self.policy: Latest[Any] = Latest(name=f"{self.name}.policy")
         self.host: Host | None = None
@@ -237,7 +237,7 @@ class RolloutCore:
                 return
 
     def _close_host(self) -> bool:
-        """Let the host start no more calls, unless an evaluation needs it. Return whether it may."""
+        """Let the host start no more calls, unless an evaluation needs it; return whether so."""
         if self.machine.is_stopped:
             return True  # the calls are cancelled, and report their ends
         if self.machine.evaluations:
@@ -372,13 +372,12 @@ class RolloutCore:
     # ---- calls -------------------------------------------------------------------------------
 
     def enter(self, call: Call, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
-        """Report that the first step of a call runs. Return its rollout; ``None`` if it must not."""
+        """Report that the first step of a call runs; return its rollout, or ``None`` to end."""
         if not call_with_lock(self._lock, self.machine.enter, call):
             self.apply(self.machine.turned_away, call)
             return None
         self.calls[call] = perf_counter()
-        rollout = kind(self, call, self.seed)
-        return rollout
+        return kind(self, call, self.seed)
 
     def finished(self, call: Call, rollout: Rollout[Any], result: Any) -> None:
         """Report what the user's function has returned."""
@@ -426,10 +425,8 @@ class RolloutCore:
         return retry == "later"
 
     def _describe(self, call: Call, error: BaseException) -> None:
-        add_note(
-            error,
-            f"{self.describe_call(call)}, attempt {call.attempt}, version {call.version}, in {self}",
-        )
+        which = f"attempt {call.attempt}, version {call.version}"
+        add_note(error, f"{self.describe_call(call)}, {which}, in {self}")
 
     def describe_call(self, call: Call) -> str:
         """Return how messages call a rollout."""

@@ -417,7 +417,7 @@ def new_host(core: RolloutCore, work: Work) -> LoopHost:
 
 
 class ThreadPool:
-    """Threads that call a plain function. They start when they are needed, and end with the host."""
+    """Threads that call a plain function. They start when needed, and end with the host."""
 
     def __init__(self, core: RolloutCore, host: LoopHost) -> None:
         self._core = core
@@ -516,7 +516,7 @@ class ThreadPool:
 
 
 class Timer:
-    """The time limit of a call on a thread. The call cannot be cut short, but its rollout can fail."""
+    """The time limit of a call on a thread: it cannot be cut short, but its rollout can fail."""
 
     def __init__(self, host: LoopHost, call: Call, work: Work, thread: threading.Thread) -> None:
         self._host, self._call, self._work, self._thread = host, call, work, thread

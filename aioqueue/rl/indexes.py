@@ -76,7 +76,7 @@ class OrdinalSet:
 
     def __init__(self, lowest_open: int = 0, ranges: list[list[int]] | None = None) -> None:
         self.lowest_open = lowest_open
-        self._stops = {start: stop for start, stop in ranges or ()}
+        self._stops = {one[0]: one[1] for one in ranges or ()}
         self._starts = {stop: start for start, stop in self._stops.items()}
 
     def add(self, ordinal: int) -> None:
@@ -93,11 +93,12 @@ class OrdinalSet:
         self._starts[stop] = start
 
     def first_open(self, ordinal: int) -> int:
-        """Return the lowest ordinal that is not in the set, from one that is open or begins a range."""
+        """Return the lowest ordinal outside of the set, not below one that is outside of it, or
+        that begins a range."""
         if ordinal < self.lowest_open:
             return self.lowest_open
         return self._stops.get(ordinal, ordinal)
 
     def ranges(self) -> list[list[int]]:
-        """Return the ranges above ``lowest_open``, in order: ``[start, stop]``, without ``stop``."""
+        """Return the ranges above ``lowest_open`` in order, each as ``[start, stop]``."""
         return [list(one) for one in sorted(self._stops.items())]

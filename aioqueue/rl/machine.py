@@ -17,17 +17,17 @@ and a publication, gate the start of calls, be they of new groups, of further ro
 or of evaluations.
 
 **A call starts in two steps.** The machine starts it, and later the caller reports its first step
-with `enter`: a task's body begins a turn of the event loop after the decision, and a publication may
-begin in between. `enter` then refuses, and `turned_away` starts it again after the publication. The
-version that a rollout starts with is that of `enter`.
+with `enter`: a task's body begins a turn of the event loop after the decision, and a publication
+may begin in between. `enter` then refuses, and `turned_away` starts it again after the publication.
+The version that a rollout starts with is that of `enter`.
 
-**Cancelled calls** count as running until they have ended, since a thread cannot be cancelled. While
-weights are published, and it is not a wait for running rollouts, cancellations are postponed: an
+**Cancelled calls** count as running until they have ended, since a thread cannot be cancelled.
+While weights are published, and nobody waits for running rollouts, cancellations are postponed: an
 engine that is paused may not survive them.
 
 **Costs.** No event costs more than the logarithm of the number of groups, beside what it takes out
-of the machine. So there is an index for each question: the groups with rollouts to start, those that
-are ready, those that grow too old, and counts by version.
+of the machine. So there is an index for each question: the groups with rollouts to start, those
+that are ready, those that grow too old, and counts by version.
 """
 
 from __future__ import annotations
@@ -539,7 +539,7 @@ class RolloutMachine:
     def evaluate(
         self, prompt: Any, size: int, *, has_priority: bool = True, payload: Any = None
     ) -> tuple[Group, Effects]:
-        """Generate rollouts that take no slot. They start first, or in the turn of the next prompt."""
+        """Generate rollouts that take no slot. They start first, or in turn with the prompts."""
         serial = self._next_evaluation
         self._next_evaluation += 1
         group = Group(serial, prompt, size, is_evaluation=True)
@@ -742,8 +742,8 @@ class RolloutMachine:
         self._stop(
             StarvedError(
                 f"{counted(self.in_vain, 'group')} in a row were refused or dropped (max_refused="
-                f"{self.max_refused} batches), so no batch would ever be complete; in the whole run:"
-                f" {', '.join(reasons)}",
+                f"{self.max_refused} batches), so no batch would ever be complete; in the whole"
+                f" run: {', '.join(reasons)}",
                 refused=self.refused,
                 dropped=self.dropped,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from aioqueue.rl.machine import (
     Call,
@@ -253,13 +253,15 @@ class World:
         order, on_stale = options.get("order"), options.get("on_stale", "train")
         is_exact = setting.trainer == "each" and not self.was_resized
         for group in groups:
-            if len(group.versions) + group.lost < setting.group_size and not group.is_refused:
-                if "freeze" not in setting.faults and group.ordinal not in self.stored:
-                    raise ViolationError("a group has fewer rollouts than its size")
+            may_lack = group.is_refused or "freeze" in setting.faults
+            may_lack = may_lack or group.ordinal in self.stored
+            if len(group.versions) + group.lost < setting.group_size and not may_lack:
+                raise ViolationError("a group has fewer rollouts than its size")
             age = 0 if group.version is None else step - group.version
-            if order == "strict" and is_exact and age > math.ceil(machine.steps_ahead):
-                if len(setting.weights) == 1 or machine.max_weight == max(setting.weights):
-                    raise ViolationError(f"staleness is {age} with order='strict'")
+            is_known = len(setting.weights) == 1 or machine.max_weight == max(setting.weights)
+            is_bound = order == "strict" and is_exact and is_known
+            if is_bound and age > math.ceil(machine.steps_ahead):
+                raise ViolationError(f"staleness is {age} with order='strict'")
             if on_stale != "train" and is_exact and age > options["max_staleness"]:
                 raise ViolationError(f"staleness is {age} with on_stale={on_stale!r}")
         ordinals = [group.ordinal for group in groups]
@@ -355,7 +357,7 @@ class World:
             self.resting.append((call.group, call.index))
             self.do(self.machine.failed(call, ValueError("rollout"), "later"))
         else:
-            retry = "no" if is_last else "now"
+            retry: Literal["no", "now"] = "no" if is_last else "now"
             self.vain += is_last and call.is_current
             self.do(self.machine.failed(call, ValueError("rollout"), retry))
 

@@ -190,6 +190,7 @@ class TestNames:
             "QueueState",
             "RandomShuffleQueue",
             "Restart",
+            "StarvedError",
             "Statistics",
             "StillRunningError",
             "UndeliveredError",

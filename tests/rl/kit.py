@@ -1,4 +1,4 @@
-"""A `RolloutQueue` in each world: its trainer's face, its coordinator, and functions that generate."""
+"""A `RolloutQueue` in each world: its trainer's face, its coordinator, what generates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class Engine:
         self,
         world: World,
         holds: Callable[[Any, Rollout[Any]], bool] = lambda prompt, rollout: False,
-        result: Callable[[Any, Rollout[Any]], Any] = lambda prompt, rollout: (prompt, rollout.index),
+        result: Callable[[Any, Rollout[Any]], Any] = lambda prompt, rollout: (
+            prompt,
+            rollout.index,
+        ),
     ) -> None:
         self.is_threaded = isinstance(world, ThreadWorld)
         self.holds = holds
@@ -146,7 +149,9 @@ class Trainer:
         groups = self._face.evaluate(*arguments, **options)
         return groups if self._blocks else await groups  # type: ignore[no-any-return]
 
-    async def train_all(self, steps: int | None = None, *, publishes: bool = True) -> list[list[Any]]:
+    async def train_all(
+        self, steps: int | None = None, *, publishes: bool = True
+    ) -> list[list[Any]]:
         """Train to the end; return the prompts of each batch."""
         trained = []
         async for batch in self.batches(steps):

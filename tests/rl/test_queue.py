@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ class TestBatches:
             rollouts, engine = queue(), Engine(world)
             async with generating(world, rollouts, engine):
                 batches = await Trainer(world, rollouts).train_all()
-            assert sorted(sum(batches, [])) == list(range(12))
+            assert sorted(chain.from_iterable(batches)) == list(range(12))
             assert len(engine.started) == 24
             counts = rollouts.statistics()
             assert (counts.admitted, counts.trained, counts.existing) == (12, 12, 0)
@@ -135,7 +136,7 @@ class TestBatches:
                 rollouts.close()
                 engine.end_all()
                 batches = await Trainer(world, rollouts).train_all()
-            assert sorted(sum(batches, [])) == [0, 1, 2, 3]
+            assert sorted(chain.from_iterable(batches)) == [0, 1, 2, 3]
 
         world.run(body)
 
@@ -351,7 +352,7 @@ class TestPublishing:
 
             rollouts = queue(4, group_size=1)
             async with generating(world, rollouts, agent):
-                await world.until(lambda: 0 < len(turns))
+                await world.until(lambda: len(turns) > 0)
                 async with rollouts.publishing(drain="safe", steps=0):
                     before = dict(turns)
                     for _ in range(5):
@@ -433,7 +434,7 @@ class TestStaleness:
                 6, batch_size=1, group_size=1, max_staleness=1, on_stale="cancel", steps_ahead=1
             )
             async with generating(world, rollouts, engine):
-                ages = []
+                ages: list[int] = []
                 async for batch in rollouts.batches():
                     ages += batch.staleness
                     await rollouts.publish()

@@ -140,7 +140,9 @@ class TestRollouts:
 
     def test_a_rollout_that_takes_too_long_fails(self, world: World) -> None:
         async def body() -> None:
-            engine = Engine(world, holds=lambda prompt, rollout: (prompt, rollout.attempt) == (0, 1))
+            engine = Engine(
+                world, holds=lambda prompt, rollout: (prompt, rollout.attempt) == (0, 1)
+            )
             rollouts = queue(2, group_size=1)
             options = {"timeout": 0.01, "retry": Retry(1)}
             async with generating(world, rollouts, engine, **options):
@@ -159,8 +161,9 @@ class TestRollouts:
                     engine.end_all()
             error = only(caught.value)
             assert isinstance(error, ItemTimeoutError)
-            assert "rollout 0 of prompt 0 (ordinal 0) was not generated within timeout=0.01 s" in str(
-                error
+            assert (
+                "rollout 0 of prompt 0 (ordinal 0) was not generated within timeout=0.01 s"
+                in str(error)
             )
             assert "kit.py" in error.where
 

@@ -16,7 +16,11 @@ from tests.rl.kit import Engine, Trainer, generating
 
 
 def refuses_some(group: Any) -> bool:
-    return hash(str(group.prompt)) % 3 != 1 if isinstance(group.prompt, tuple) else group.prompt % 3 != 1
+    return (
+        hash(str(group.prompt)) % 3 != 1
+        if isinstance(group.prompt, tuple)
+        else group.prompt % 3 != 1
+    )
 
 
 def shuffled() -> Any:
@@ -201,7 +205,13 @@ class TestRefused:
         prompts = items([1, 2, 3], seed=1)
         state = RolloutQueue(prompts, batch_size=1).state_dict()
         rollouts = RolloutQueue(prompts, batch_size=1)
-        for damaged in ({}, None, {**state, "version": 7}, {**state, "ordinal": 5}, {**state, "a": 1}):
+        for damaged in (
+            {},
+            None,
+            {**state, "version": 7},
+            {**state, "ordinal": 5},
+            {**state, "a": 1},
+        ):
             with pytest.raises(InvalidArgumentError, match="state: "):
                 rollouts.load_state_dict(damaged)  # type: ignore[arg-type]
 
