@@ -33,7 +33,7 @@ from aioqueue.rl.machine import Group as MachineGroup
 from aioqueue.rl.prompts import Mark, PromptReader
 from aioqueue.rl.report import place_of_call
 from aioqueue.rl.rollout import Batch, Group, Rollout, Step
-from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock
+from aioqueue.system.locks import call_with_lock, held_here_check, machine_lock
 from aioqueue.telemetry.explain.explanation import format_seconds
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
@@ -215,6 +215,7 @@ class RolloutCore:
         self.stored: dict[int, tuple[Stored, Group[Any, Any]]] = {}
         self.times = IdleTimes()
         self._lock = machine_lock()
+        self._is_deciding = held_here_check(self._lock)
         self._local = threading.local()
 
     def __str__(self) -> str:
@@ -260,8 +261,7 @@ class RolloutCore:
         Returns:
             The result, if there is one.
         """
-        lock = self._lock
-        if is_held_here(lock):
+        if self._is_deciding():
             # A signal handler, or a finalizer, in the middle of another event of this thread.
             # Nobody joins the thread: this one holds the lock that it needs.
             call = partial(self.apply, event, *args)
@@ -270,7 +270,11 @@ class RolloutCore:
         if running_loop() is None and threading.get_ident() == _main_thread and not in_trio():
             # Ctrl-C may raise anywhere in a plain script, and must not leave an event half-made.
             return self._apply_elsewhere(event, args)
-        result = call_with_lock(lock, self._decide, event, args)
+        return self._apply_here(event, *args)
+
+    def _apply_here(self, event: Callable[..., Any], *args: Any) -> Any:
+        """Do the same in code of an event loop or of a worker, which Ctrl-C does not interrupt."""
+        result = call_with_lock(self._lock, self._decide, event, args)
         if type(result) is tuple:
             result, effects = result
         else:
@@ -374,7 +378,7 @@ class RolloutCore:
     def enter(self, call: Call, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
         """Report that the first step of a call runs; return its rollout, or ``None`` to end."""
         if not call_with_lock(self._lock, self.machine.enter, call):
-            self.apply(self.machine.turned_away, call)
+            self._apply_here(self.machine.turned_away, call)
             return None
         self.calls[call] = perf_counter()
         return kind(self, call, self.seed)
@@ -385,10 +389,9 @@ class RolloutCore:
         rollout.result = result
         rollout._end()
         self._finished += 1
-        group = call.group
         if call.is_current:
-            group.payload.rollouts[call.index] = rollout
-        self.apply(self.machine.finished, call)
+            call.group.payload.rollouts[call.index] = rollout
+        self._apply_here(self.machine.finished, call)
 
     def call_ended(self, call: Call) -> None:
         """Report that a cancelled call has ended."""

@@ -126,9 +126,12 @@ class LoopHost(ABC):
         if not work.is_async:
             self._threads.add(call, work)
         elif threading.get_ident() == self._thread:
-            self._start(partial(self._run, call, work), call)
+            self._start_call(call, work)
         else:
-            self._call_soon(partial(self._start, partial(self._run, call, work), call))
+            self._call_soon(partial(self._start_call, call, work))
+
+    def _start_call(self, call: Call, work: Work) -> None:
+        self._start(partial(self._run, call, work), call)
 
     def _work_of(self, call: Call) -> Work:
         evaluation = call.group.payload.evaluation
@@ -324,6 +327,12 @@ class _AsyncioHost(LoopHost):
         if call is not None:
             self._by_call[call] = task
         task.add_done_callback(self._on_end)
+
+    def _start_call(self, call: Call, work: Work) -> None:
+        task = self._loop.create_task(self._run(call, work), context=self._context.copy())
+        self._tasks[task] = call
+        self._by_call[call] = task
+        task.add_done_callback(self._on_end, context=self._context)
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
         call = self._tasks.pop(task)

@@ -317,7 +317,7 @@ class RolloutQueueFace(Generic[P, R]):
         lowest = machine.ended.lowest_open
         group = machine.groups.get(lowest)
         prompt: Prompt | None = None if group is None else group.prompt
-        if prompt is None and lowest in machine.back:
+        if prompt is None and lowest in machine.back.values:
             prompt = machine.back.get(lowest)[0]
         ready = []
         if self._folder is not None:

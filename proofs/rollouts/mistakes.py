@@ -371,7 +371,7 @@ FOUND_BY: Final[dict[str, str]] = {
     "EndsWithTheSource": "ready G2 fail in a publication",
     "DropsTheOldest": "ready G2 fail in a publication",
     "ReturnsAPart": "oldest cancel G2 again",
-    "PublicationCancels": "ready G2 fail in a publication",
+    "PublicationCancels": "ready G2 frozen",
     "CancelsInAPublication": "ready G2 fail in a publication",
     "SlotBackAtTheHandOut": "strict B1 S0 refuse",
     "SlotBackAtPublicationOnly": "oldest second",

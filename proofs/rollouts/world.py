@@ -107,7 +107,7 @@ def machine_key(machine: RolloutMachine) -> Any:
         tuple(group_key(machine.groups[key]) for key in sorted(machine.groups)),
         tuple(group_key(machine.evaluations[key]) for key in sorted(machine.evaluations)),
         tuple(sorted((s, tuple(g.ordinal for g in groups)) for s, groups in machine.held.items())),
-        tuple(sorted(key for key in range(machine.next_ordinal) if key in machine.back)),
+        tuple(sorted(key for key in range(machine.next_ordinal) if key in machine.back.values)),
         *(machine.is_source_ended, machine.is_pulling, machine.is_taking, machine.is_paused),
         *(machine.drain, machine.parks, machine.is_stopped, str(machine.error)),
         *(machine.step, machine.version, machine.running, machine.next_ordinal, machine.in_vain),
@@ -533,7 +533,7 @@ class World:
         machine, setting, options = self.machine, self.setting, self.setting.options
         if self.evaluations:
             raise ViolationError("an evaluation never ends")
-        if "stop" not in setting.faults and machine._startable:
+        if "stop" not in setting.faults and machine._startable.values:
             raise ViolationError("a group remains listed")
         may_drop = options.get("on_stale") in ("drop", "cancel") or options.get("drop_remainder")
         may_drop = may_drop or options.get("on_error") in ("drop", "partial")

@@ -55,7 +55,7 @@ class TestRollouts:
 
     def test_the_trainer_gets_the_failure(self, world: World) -> None:
         async def body() -> None:
-            rollouts = queue(8, batch_size=4, group_size=1)
+            rollouts = queue(8, batch_size=8, group_size=1)
             with pytest.raises(ExceptionGroup):
                 async with generating(world, rollouts, Engine(world, result=fails_for(1))):
                     with pytest.raises(ConnectionError):
