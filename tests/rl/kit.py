@@ -163,14 +163,20 @@ class Trainer:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time jumps to the next timer when nothing is ready."""
+    """An event loop whose time jumps to the next timer when nothing is ready.
 
+    Attributes:
+        before_round: called before each round.
+    """
+
+    before_round: Callable[[], object] = staticmethod(lambda: None)
     _now = 0.0
 
     def time(self) -> float:
         return self._now
 
     def _run_once(self) -> None:
+        self.before_round()
         if not self._ready and self._scheduled:  # type: ignore[attr-defined]
             self._now = max(self._now, self._scheduled[0]._when)  # type: ignore[attr-defined]
         super()._run_once()  # type: ignore[misc]

@@ -162,21 +162,28 @@ class Chaos:
         self.trained: list[int] = []
         self.is_publishing = False
         self.running = 0
+        self.violations: list[str] = []
+        self.cancellable: set[asyncio.Future[Any]] = set()
+
+    async def sleep(self, most: int) -> None:
+        """Sleep for a time that many others sleep for, so that events fall on one moment."""
+        await asyncio.sleep(self.random.randrange(2 * most + 1) / 2)
 
     def accept(self, group: Any) -> bool:
         return self.random.random() < 0.8
 
     async def accept_async(self, group: Any) -> bool:
-        await asyncio.sleep(self.random.random())
+        await self.sleep(1)
         return self.random.random() < 0.8
 
     async def generate(self, prompt: Any, rollout: Any) -> int:
-        assert not self.is_publishing, "a rollout begins while weights are published"
-        limit = self.rollouts._core.machine.limit
+        if self.is_publishing:
+            self.violations.append("a rollout begins while weights are published")
         self.running += 1
-        assert self.running <= limit
+        if self.running > self.rollouts._core.machine.running:
+            self.violations.append("more rollouts run than are counted")
         try:
-            await asyncio.sleep(self.random.expovariate(1))
+            await self.sleep(3)
             if self.random.random() < 0.1:
                 raise ConnectionError("engine")
             if self.random.random() < 0.2:
@@ -189,15 +196,23 @@ class Chaos:
             self.running -= 1
 
     async def sometimes(self, body: Callable[[], Any]) -> Any:
-        """Await a call, which may be cancelled after a random time; return ``None`` then."""
+        """Await a call, which may be cancelled; return ``None`` then."""
         task = asyncio.ensure_future(body())
-        if self.random.random() < 0.3:
-            await asyncio.wait([task], timeout=self.random.choice([0, 0, 0.3, 2]))
-            task.cancel()
+        if self.random.random() < 0.6:
+            self.cancellable.add(task)
         try:
             return await task
         except asyncio.CancelledError:
             return None
+        finally:
+            self.cancellable.discard(task)
+
+    def cancel_some(self) -> None:
+        """Cancel a call now and then: before it has run on, in whatever it waits."""
+        for task in list(self.cancellable):
+            if self.random.random() < 0.05:
+                self.cancellable.discard(task)
+                task.cancel()
 
     async def train(self) -> None:
         while True:
@@ -210,7 +225,7 @@ class Chaos:
             if self.random.random() < 0.1 and batch.step == self.rollouts.step - 1:
                 batch.give_back()
                 continue
-            await asyncio.sleep(self.random.random())
+            await self.sleep(1)
             self.trained += [group.prompt for group in batch.groups]
             for group in batch.groups:
                 assert group.rollouts
@@ -223,7 +238,7 @@ class Chaos:
         async with self.rollouts.publishing(drain=drain):
             self.is_publishing = True
             try:
-                await asyncio.sleep(self.random.random() / 10)
+                await self.sleep(1)
                 if self.random.random() < 0.2:
                     raise asyncio.CancelledError
             finally:
@@ -231,7 +246,7 @@ class Chaos:
 
     async def evaluate(self) -> None:
         for _ in range(self.random.choice([0, 1, 3])):
-            await asyncio.sleep(3 * self.random.random())
+            await self.sleep(3)
             await self.sometimes(self.evaluate_some)
 
     async def evaluate_some(self) -> None:
@@ -241,13 +256,15 @@ class Chaos:
 
     async def disturb(self) -> None:
         for _ in range(3):
-            await asyncio.sleep(2 * self.random.random())
+            await self.sleep(2)
             self.rollouts.set(max_in_flight=self.random.choice([1, 5, None]))
             str(self.rollouts.explain())
             self.rollouts.statistics()
             check_sums(self.rollouts)
 
     async def run(self) -> None:
+        loop: Any = asyncio.get_running_loop()
+        loop.before_round = self.cancel_some
         async with aioqueue.Coordinator() as coordinator:
             retry = Retry(1, self.random.choice([0.0, 0.5]))
             timeout = self.random.choice([None, 3.0])
@@ -262,6 +279,7 @@ class Chaos:
         counts = self.rollouts.statistics()
         core = self.rollouts._core
         check_sums(self.rollouts)
+        assert not self.violations
         assert (self.running, counts.running, counts.existing, counts.evaluating) == (0, 0, 0, 0)
         assert len(set(self.trained)) == len(self.trained) == counts.trained
         assert counts.trained + counts.refused + counts.dropped == self.prompts
