@@ -41,8 +41,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import rollouts
-from benchmarks.rollouts import GROUP
 from benchmarks.callgrind import SLOWER, counters
+from benchmarks.rollouts import GROUP
 
 __all__ = ("PATHS", "Record", "compare", "counted", "table")
 

@@ -45,7 +45,7 @@ Generate = Callable[[Any, Any], Awaitable[Any]]
 
 
 class HandWritten:
-    """A manager of rollouts, of an `asyncio.Queue`, a semaphore, a condition, an event and counters."""
+    """A manager of rollouts, made of a queue, a semaphore, a condition, an event and counters."""
 
     def __init__(
         self, prompts: Iterable[Any], generate: Generate, *, steps_ahead: int, in_flight: int
@@ -114,9 +114,7 @@ class HandWritten:
 
 async def by_hand(generate: Generate, groups: int, steps_ahead: int = 1) -> int:
     """Train groups by hand; return how many rollouts were trained."""
-    manager = HandWritten(
-        range(groups), generate, steps_ahead=steps_ahead, in_flight=IN_FLIGHT
-    )
+    manager = HandWritten(range(groups), generate, steps_ahead=steps_ahead, in_flight=IN_FLIGHT)
     admission = asyncio.create_task(manager.admit())
     trained = 0
     for _ in range(groups // BATCH):

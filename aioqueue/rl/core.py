@@ -28,13 +28,12 @@ from aioqueue.base.arguments import checked_count
 from aioqueue.errors import InvalidArgumentError, add_note
 from aioqueue.items.value_text import short_value
 from aioqueue.rl.clock import IdleTimes
-from aioqueue.rl.machine import NOTHING, Call, Effects, RolloutMachine, Stored
-from aioqueue.rl.machine import Group as MachineGroup
+from aioqueue.rl.machine import NOTHING, Effects, MachineGroup, RolloutCall, RolloutMachine, Stored
 from aioqueue.rl.prompts import Mark, PromptReader
-from aioqueue.rl.report import place_of_call
 from aioqueue.rl.rollout import Batch, Group, Rollout, Step
 from aioqueue.system.locks import call_with_lock, held_here_check, machine_lock
 from aioqueue.telemetry.explain.explanation import format_seconds
+from aioqueue.telemetry.explain.stacks import place_of, stack_of
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import Owner, in_trio, running_loop
@@ -69,13 +68,13 @@ class Judge(NamedTuple):
     weigh: Callable[[Group[Any, Any]], float] | None
 
 
-class Host(Protocol):
+class RolloutHost(Protocol):
     """What runs the calls of a function, in one event loop, with its threads."""
 
-    def start(self, call: Call) -> None:
+    def start(self, call: RolloutCall) -> None:
         """Start a call; from any thread."""
 
-    def cancel(self, call: Call) -> None:
+    def cancel(self, call: RolloutCall) -> None:
         """Cancel a call that has started, if that is possible; from any thread."""
 
     def spawn(self, body: Callable[[], Awaitable[object]]) -> None:
@@ -84,7 +83,7 @@ class Host(Protocol):
     def pull(self, ordinal: int) -> None:
         """Read the prompt with this ordinal, and report it; from any thread."""
 
-    def running_thing(self, call: Call) -> object:
+    def running_thing(self, call: RolloutCall) -> object:
         """Return the task or thread that runs a call; ``None`` if it does not run."""
 
 
@@ -100,7 +99,7 @@ class Evaluation:
         error: why there is none.
     """
 
-    def __init__(self, number: int, host: Host | None, work: Any) -> None:
+    def __init__(self, number: int, host: RolloutHost | None, work: Any) -> None:
         self.number = number
         self.host = host
         self.work = work
@@ -110,7 +109,7 @@ class Evaluation:
         self.machine_group: MachineGroup | None = None
 
 
-class Payload:
+class GroupPayload:
     """What the queue keeps with a group of the machine."""
 
     __slots__ = ("evaluation", "public", "rollouts")
@@ -191,7 +190,7 @@ class RolloutCore:
         self.seed = seed
         self.name: Final = name or f"RolloutQueue-{next(_numbers)}"
         self.policy: Latest[Any] = Latest(name=f"{self.name}.policy")
-        self.host: Host | None = None
+        self.host: RolloutHost | None = None
         self.work: Any = None
         """The function of the training, a `Work`."""
         self.coordinator: object = None
@@ -207,7 +206,7 @@ class RolloutCore:
         self.publisher: Publisher | None = None
         self.publishers: deque[Publisher] = deque()
         self.takers: deque[Taker] = deque()
-        self.calls: dict[Call, float] = {}
+        self.calls: dict[RolloutCall, float] = {}
         self.first_ordinal = 0
         """The ordinal of the prompt that the reader gives first."""
         self.most_threads: int | None = None
@@ -367,7 +366,7 @@ class RolloutCore:
         if self.machine.is_stopped or effects.is_end:
             self.over.open()
 
-    def _host_of(self, call: Call) -> Host | None:
+    def _host_of(self, call: RolloutCall) -> RolloutHost | None:
         payload = call.group.payload
         if payload is not None and payload.evaluation is not None:
             return payload.evaluation.host or self.host
@@ -375,7 +374,7 @@ class RolloutCore:
 
     # ---- calls -------------------------------------------------------------------------------
 
-    def enter(self, call: Call, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
+    def enter(self, call: RolloutCall, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
         """Report that the first step of a call runs; return its rollout, or ``None`` to end."""
         if not call_with_lock(self._lock, self.machine.enter, call):
             self._apply_here(self.machine.turned_away, call)
@@ -383,7 +382,7 @@ class RolloutCore:
         self.calls[call] = perf_counter()
         return kind(self, call, self.seed)
 
-    def finished(self, call: Call, rollout: Rollout[Any], result: Any) -> None:
+    def finished(self, call: RolloutCall, rollout: Rollout[Any], result: Any) -> None:
         """Report what the user's function has returned."""
         self.calls.pop(call, None)
         rollout.result = result
@@ -393,12 +392,12 @@ class RolloutCore:
             call.group.payload.rollouts[call.index] = rollout
         self._apply_here(self.machine.finished, call)
 
-    def call_ended(self, call: Call) -> None:
+    def call_ended(self, call: RolloutCall) -> None:
         """Report that a cancelled call has ended."""
         self.calls.pop(call, None)
         self.apply(self.machine.call_ended, call)
 
-    def failed(self, call: Call, error: BaseException, delay: float | None) -> bool:
+    def failed(self, call: RolloutCall, error: BaseException, delay: float | None) -> bool:
         """Report that a call has raised.
 
         Args:
@@ -418,7 +417,7 @@ class RolloutCore:
         self.apply(self.machine.failed, call, error, retry)
         return retry == "later"
 
-    def expired(self, call: Call, error: BaseException, delay: float | None) -> bool:
+    def expired(self, call: RolloutCall, error: BaseException, delay: float | None) -> bool:
         """Report that a call which cannot be cancelled has taken too long; see `failed`."""
         if not call.is_current:
             return False
@@ -427,19 +426,30 @@ class RolloutCore:
         self.apply(self.machine.expired, call, error, retry)
         return retry == "later"
 
-    def _describe(self, call: Call, error: BaseException) -> None:
+    def _describe(self, call: RolloutCall, error: BaseException) -> None:
         which = f"attempt {call.attempt}, version {call.version}"
         add_note(error, f"{self.describe_call(call)}, {which}, in {self}")
 
-    def describe_call(self, call: Call) -> str:
+    def describe_call(self, call: RolloutCall) -> str:
         """Return how messages call a rollout."""
         group = call.group
         where = "of an evaluation" if group.is_evaluation else f"ordinal {group.ordinal}"
         return f"rollout {call.index} of prompt {short_value(group.prompt.value)} ({where})"
 
-    def parks(self, call: Call) -> bool:
-        """Report that a call is at a safe point; return whether it waits there."""
+    # What rollouts report: see `Reports`.
+
+    @property
+    def version(self) -> int:
+        return self.machine.version
+
+    def freeze(self, call: RolloutCall) -> None:
+        self.apply(self.machine.freeze, call)
+
+    def parks(self, call: RolloutCall) -> bool:
         return bool(self.apply(self.machine.park, call))
+
+    def unpark(self, call: RolloutCall) -> None:
+        self.apply(self.machine.unpark, call)
 
     # ---- prompts and groups ------------------------------------------------------------------
 
@@ -546,7 +556,7 @@ class RolloutCore:
             evaluation.error = RuntimeError(f"{self} has been stopped")
             evaluation.ended.open()
             return NOTHING
-        payload = Payload(size, evaluation)
+        payload = GroupPayload(size, evaluation)
         group, effects = self.machine.evaluate(
             Prompt(prompt, None), size, has_priority=has_priority, payload=payload
         )
@@ -680,17 +690,24 @@ class RolloutCore:
 
     # ---- for reports -------------------------------------------------------------------------
 
-    def slowest_calls(self, most: int) -> list[tuple[Call, float]]:
+    def slowest_calls(self, most: int) -> list[tuple[RolloutCall, float]]:
         """Return the calls that run longest, each with its start."""
         return list(islice(self.calls.copy().items(), most))
 
     def describe_running(
-        self, call: Call, began: float, frames: Mapping[int, FrameType] | None = None
+        self, call: RolloutCall, began: float, frames: Mapping[int, FrameType] | None = None
     ) -> str:
         """Say since when a rollout runs, and where it is."""
-        place = place_of_call(self, call, frames)
+        place = self._place_of(call, frames)
         seconds = format_seconds(perf_counter() - began)
         return f"{self.describe_call(call)} runs for {seconds}" + (f", at {place}" if place else "")
+
+    def _place_of(self, call: RolloutCall, frames: Mapping[int, FrameType] | None) -> str:
+        """Return where in the user's code a rollout is; empty if that is not known."""
+        host = self._host_of(call)
+        thing = None if host is None else host.running_thing(call)
+        place = None if thing is None else place_of(stack_of(thing, frames))
+        return "" if place is None else str(place)
 
     def waiting_takers(self) -> list[Taker]:
         return [taker for taker in list(self.takers) if not taker.gate.is_open]

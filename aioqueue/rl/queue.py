@@ -33,7 +33,7 @@ from aioqueue.errors import (
     counted,
 )
 from aioqueue.inputs import Retry
-from aioqueue.rl.core import Evaluation, Judge, Payload, Prompt, Publisher, RolloutCore, Taker
+from aioqueue.rl.core import Evaluation, GroupPayload, Judge, Prompt, Publisher, RolloutCore, Taker
 from aioqueue.rl.generation import Generation, checked_work
 from aioqueue.rl.hosts import Work, new_host
 from aioqueue.rl.machine import GroupState, RolloutMachine, Stored
@@ -424,7 +424,7 @@ def check_staleness(
         )
 
 
-class _Methods(RolloutQueueFace[P, R]):
+class RolloutQueueMethods(RolloutQueueFace[P, R]):
     """The texts of the methods that wait."""
 
     def batches(self, steps: int | None = None, *, auto_done: bool = True) -> Any:
@@ -607,7 +607,7 @@ def checked_drain(drain: Any) -> Any:
     " `coord.start(rollouts.generate(function))`",
 )
 @public("aioqueue.rl", hints="rollouts")
-class RolloutQueue(_Methods[P, R]):
+class RolloutQueue(RolloutQueueMethods[P, R]):
     """The queue between generation and training in asynchronous reinforcement learning.
 
     Your function generates rollouts of the prompts, in groups. The trainer gets batches of groups,
@@ -707,7 +707,7 @@ class RolloutQueue(_Methods[P, R]):
             max_weight=max_weight,
             drop_remainder=checked_flag(drop_remainder, "drop_remainder"),
             max_refused=max_refused,
-            new_payload=Payload,
+            new_payload=GroupPayload,
         )
         judge = Judge(accept, accept is not None and is_coroutine_function(accept), weigh)
         self._core = RolloutCore(machine, reader, judge, group_size, resolved_seed(seed), name)
@@ -894,7 +894,7 @@ class AsyncPublishing:
     "a RolloutQueue has no block: write `with aioqueue.sync.Coordinator() as coord:` and"
     " `coord.start(rollouts.generate(function))`",
 )
-class BlockingRolloutQueue(_Methods[P, R]):
+class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
     """The blocking face of a `RolloutQueue`: ``rollouts.sync``.
 
     The same queue, for a trainer that is a plain script. A coroutine function generates in an event

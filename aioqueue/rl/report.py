@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from aioqueue.errors import counted, describe_exception
-from aioqueue.rl.machine import Call, GroupState
+from aioqueue.rl.machine import GroupState
 from aioqueue.telemetry.explain.explanation import (
     Culprit,
     CulpritKind,
@@ -20,7 +20,7 @@ from aioqueue.telemetry.explain.explanation import (
 )
 from aioqueue.telemetry.explain.frames import current_frames
 from aioqueue.telemetry.explain.registry import note_waits
-from aioqueue.telemetry.explain.stacks import place_of, stack_of
+from aioqueue.telemetry.explain.stacks import stack_of
 
 if TYPE_CHECKING:
     from aioqueue.rl.core import RolloutCore
@@ -151,14 +151,6 @@ def _slow_calls(
     for call, began in core.slowest_calls(_MOST_SHOWN):
         sentence = core.describe_running(call, began, frames)
         yield Culprit("item", sentence, chain, queue=core.name, worker=core.describe_call(call))
-
-
-def place_of_call(core: RolloutCore, call: Call, frames: Mapping[int, FrameType] | None) -> str:
-    """Return where in the user's code a rollout is; empty if that is not known."""
-    host = core._host_of(call)
-    thing = None if host is None else host.running_thing(call)
-    place = None if thing is None else place_of(stack_of(thing, frames))
-    return "" if place is None else str(place)
 
 
 def _hints(core: RolloutCore) -> Iterator[Culprit]:

@@ -363,7 +363,7 @@ PIPELINES = {
 }
 """The rooms behind the public names of `aioqueue.inputs`."""
 
-OUTER = PIPELINES | {"compat", "prometheus", "torch", "asgi"}
+OUTER = PIPELINES | {"compat", "prometheus", "torch", "asgi", "rl"}
 SENDERS = {
     name
     for name in MODULES
@@ -498,6 +498,7 @@ OF_ITS_OWN_SCOPE = {
     ("aioqueue.worlds.asyncio", "current_effective_deadline"),
     ("aioqueue.batcher.workers", "cancelled_caught"),
     ("aioqueue.workers.executors.tasks", "cancel_called"),
+    ("aioqueue.rl.hosts", "cancel_called"),
 }
 """Who asks the timeout that it has itself entered just before; and the pause of a call, which
 delivers at the next await what came since it began."""
