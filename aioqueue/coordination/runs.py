@@ -123,6 +123,10 @@ class Run:
     def filled(self) -> QueueFace:
         return self._runner.queue
 
+    @property
+    def filled_name(self) -> str:
+        return self._runner.queue.name
+
     def drain(self) -> None:
         """Accept nothing new, finish what has begun, and end. Does not wait; any thread may call.
 

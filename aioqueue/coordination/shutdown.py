@@ -347,8 +347,12 @@ class Drainable(Protocol):
     """A run that fills a queue."""
 
     @property
-    def filled(self) -> QueueFace:
-        """The queue that it fills."""
+    def filled(self) -> QueueFace | None:
+        """The queue that it fills; ``None`` for another consumer."""
+
+    @property
+    def filled_name(self) -> str:
+        """The name of what it fills."""
 
     def drain(self) -> None:
         """Accept nothing new, finish what has begun, and end. Returns at once; thread-safe."""
@@ -407,7 +411,9 @@ class Draining:
     @synchronized
     def _register(self, run: Drainable) -> bool:
         self._runs[run] = None
-        self._queues.add(run.filled._core)
+        filled = run.filled
+        if filled is not None:
+            self._queues.add(filled._core)
         return self._drain is not None
 
 
@@ -433,7 +439,7 @@ def undelivered(
     if not inside and not unfinished:
         return None
     for run, _ in unfinished:
-        items[run.filled.name] += run.in_flight()
+        items[run.filled_name] += run.in_flight()
     items = +items
     names = tuple(name for _, some in unfinished for name in some)
     parts = [f"{counted(size, 'element')} in '{name}'" for name, size in inside.items()]

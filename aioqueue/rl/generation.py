@@ -107,7 +107,29 @@ class Generation:
                 " load_state_dict()"
             )
         core.has_started = True
+        coordinator.draining.add_run(self)
         core.coordinator = coordinator
+
+    # What a drain of the coordinator requires.
+
+    @property
+    def filled(self) -> None:
+        """No queue of ours: the trainer takes steps."""
+        return None
+
+    @property
+    def filled_name(self) -> str:
+        return self._core.name
+
+    def drain(self) -> None:
+        """Ask for no more prompts: what exists is trained."""
+        self._core.apply(self._core.machine.close)
+
+    def in_flight(self) -> int:
+        return len(self._core.machine.groups)
+
+    def unfinished_workers(self) -> tuple[str, ...]:
+        return () if self._core.over.is_open else (self.name,)
 
     def _start(self, coordinator: AsyncCoordinator) -> None:
         """Start in the event loop of a coordinator."""
@@ -179,6 +201,7 @@ class Generation:
                 coordinator.report(core.machine.error, self.name)
         finally:
             core.host = None
+            coordinator.draining.remove_run(self)
 
     def _stopped(self, coordinator: CoordinatorCore, error: BaseException | None = None) -> None:
         """End the queue, since nothing generates any more."""

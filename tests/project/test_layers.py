@@ -363,7 +363,7 @@ PIPELINES = {
 }
 """The rooms behind the public names of `aioqueue.inputs`."""
 
-OUTER = PIPELINES | {"compat", "prometheus", "torch", "asgi", "rl"}
+OUTER = PIPELINES | {"compat", "prometheus", "torch", "asgi"}
 SENDERS = {
     name
     for name in MODULES
@@ -376,8 +376,9 @@ imports them, but when they are asked for."""
 WINGS = {"torch"}
 """Those of them that are for one library, by whose name they go: it is there, or they are not."""
 
-BESIDE = {"ray"}
-"""Built on the machine itself, as the faces are, and for one library, too."""
+BESIDE = {"ray", "rl"}
+"""Built on the machine itself, as the faces are, and for one library, too; and what has a machine
+and faces of its own, whose callers wait and are woken as those of queues."""
 
 CORE = [name for name in MODULES if part(name) not in OUTER | BESIDE and name not in SENDERS]
 
