@@ -14,6 +14,7 @@ always possible, since nobody else is granted one in between.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
@@ -31,6 +32,7 @@ from aioqueue.rl.clock import IdleTimes
 from aioqueue.rl.machine import NOTHING, Effects, MachineGroup, RolloutCall, RolloutMachine, Stored
 from aioqueue.rl.prompts import Mark, PromptReader
 from aioqueue.rl.rollout import Batch, Group, Rollout, Step
+from aioqueue.rl.state import ResultFolder
 from aioqueue.system.locks import call_with_lock, held_here_check, machine_lock
 from aioqueue.telemetry.explain.explanation import format_seconds
 from aioqueue.telemetry.explain.stacks import place_of, stack_of
@@ -213,6 +215,9 @@ class RolloutCore:
         self._reopens = False
         self.stored: dict[int, tuple[Stored, Group[Any, Any]]] = {}
         self.times = IdleTimes()
+        self.max_in_flight: int | None = None
+        self.seed_was_drawn = False
+        self.folder: ResultFolder | None = None
         self._lock = machine_lock()
         self._is_deciding = held_here_check(self._lock)
         self._local = threading.local()
@@ -220,13 +225,28 @@ class RolloutCore:
     def __str__(self) -> str:
         return f"RolloutQueue '{self.name}'"
 
+    def renew(self) -> None:
+        """Begin anew in a fork: nobody holds a new lock there."""
+        self._lock = machine_lock()
+        self._is_deciding = held_here_check(self._lock)
+
+    def limit(self) -> float:
+        """Return how many rollouts may run at once."""
+        machine = self.machine
+        limit: float = math.inf
+        if self.max_in_flight is not None:
+            limit = self.max_in_flight
+        elif isinstance(self.group_size, int) and not machine.is_weighed:
+            slots = math.floor(machine.batch_size * (machine.steps_ahead + 1) + 1e-9)
+            limit = self.group_size * slots
+        return limit if self.most_threads is None else min(limit, self.most_threads)
+
     # ---- the generation ----------------------------------------------------------------------
 
     def begin(self, most_threads: int | None) -> None:
         """Begin to generate, with so many threads at most."""
         self.most_threads = most_threads
-        if most_threads is not None:
-            self.machine.limit = min(self.machine.limit, most_threads)
+        self.machine.limit = self.limit()
         self.apply(self.machine.begin)
 
     async def wait_until_over(self) -> None:

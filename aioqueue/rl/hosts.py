@@ -505,7 +505,8 @@ class ThreadPool:
         if work.timeout is not None:
             timer = Timer(host, call, work, threading.current_thread())
         try:
-            result = work.function(call.group.prompt.value, rollout)
+            context = host._context.copy()
+            result = context.run(work.function, call.group.prompt.value, rollout)
         except BaseException as error:
             if not isinstance(error, Exception):
                 error = as_failure(

@@ -22,6 +22,7 @@ from aioqueue.base.arguments import (
     checked_seconds,
     is_coroutine_function,
 )
+from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import hint_attributes, refuse_block, refuse_search
 from aioqueue.base.public_names import describe, public, with_sections
 from aioqueue.base.tracebacks import SHORTENED
@@ -43,6 +44,7 @@ from aioqueue.rl.rollout import Batch, Group, Rollout, checked_steps
 from aioqueue.rl.state import ResultFolder, checked_seed, checked_state, sealed_state
 from aioqueue.rl.statistics import RolloutStatistics, statistics_of
 from aioqueue.sources.shuffling import resolved_seed
+from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
 from aioqueue.system.locks import call_with_lock
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import current_scopes
@@ -124,28 +126,24 @@ class RolloutQueueFace(Generic[P, R]):
     """One face of a `RolloutQueue`: here, everything that never waits."""
 
     _core: RolloutCore
-    _folder: ResultFolder | None
-    _seed_was_drawn: bool
-    _group_size: Any
-    _max_in_flight: int | None
-    _work: Work | None
 
-    def _limit(self) -> float:
-        """Return how many rollouts may run at once."""
-        machine = self._core.machine
-        limit: float = math.inf
-        if self._max_in_flight is not None:
-            limit = self._max_in_flight
-        elif isinstance(self._group_size, int) and not machine.is_weighed:
-            slots = math.floor(machine.batch_size * (machine.steps_ahead + 1) + 1e-9)
-            limit = self._group_size * slots
-        most = self._core.most_threads
-        return limit if most is None else min(limit, most)
+    def _was_forked(self) -> None:
+        core = self._core
+        if is_inherited(core):
+            return
+        if core.has_started:
+            self._core = inherited_object(str(core), core)
+        else:
+            core.renew()
+            note_rollouts(core)
 
     def __repr__(self) -> str:
+        kind = f"{type(self).__module__}.{type(self).__name__}"
+        if is_inherited(self._core):
+            return f"<{kind} of another process>"
         machine = self._core.machine
-        return (
-            f"<{type(self).__module__}.{type(self).__name__} '{self.name}', step {machine.step},"
+        return on_one_line(
+            f"<{kind} '{self.name}', step {machine.step},"
             f" version {machine.version}, {counted(len(machine.groups), 'group')}>"
         )
 
@@ -262,7 +260,7 @@ class RolloutQueueFace(Generic[P, R]):
                 machine.max_staleness, machine.on_stale, ahead, is_weighed=machine.is_weighed
             )
         if max_in_flight is not ...:
-            self._max_in_flight = (
+            self._core.max_in_flight = (
                 None if max_in_flight is None else checked_count(max_in_flight, "max_in_flight")
             )
         self._core.apply(self._set, size, ahead)
@@ -271,7 +269,7 @@ class RolloutQueueFace(Generic[P, R]):
         machine = self._core.machine
         machine.batch_size = machine.batch_size if size is None else size
         machine.steps_ahead = machine.steps_ahead if ahead is None else ahead
-        return machine.set(limit=self._limit())
+        return machine.set(limit=self._core.limit())
 
     def close(self) -> None:
         """Ask for no more prompts. What exists is finished and trained; then the loop ends.
@@ -301,7 +299,7 @@ class RolloutQueueFace(Generic[P, R]):
         core = self._core
         content, (ordinal, mark), ready = call_with_lock(core._lock, self._snapshot)
         position = core.prompts.position(mark)
-        results = [] if self._folder is None else self._folder.store(ready)
+        results = [] if self._core.folder is None else self._core.folder.store(ready)
         return sealed_state(
             {
                 "seed": core.seed,
@@ -320,7 +318,7 @@ class RolloutQueueFace(Generic[P, R]):
         if prompt is None and lowest in machine.back.values:
             prompt = machine.back.get(lowest)[0]
         ready = []
-        if self._folder is not None:
+        if self._core.folder is not None:
             ready = [
                 (Stored(one.version, one.weight), one.payload.public)
                 for one in machine.groups.values()
@@ -349,14 +347,14 @@ class RolloutQueueFace(Generic[P, R]):
                 " RolloutQueue, and call it before coordinator.start(...)"
             )
         content = checked_state(state)
-        core.seed = checked_seed(content["seed"], core.seed, was_drawn=self._seed_was_drawn)
+        core.seed = checked_seed(content["seed"], core.seed, was_drawn=core.seed_was_drawn)
         core.prompts.seek(content["position"])
         core.machine.restore(content["machine"])
         core.given_out = core.machine.step
         core.first_ordinal = content["ordinal"]
         core.next_mark = (content["ordinal"], core.prompts.mark())
-        if self._folder is not None:
-            core.stored = self._folder.load(content["results"])
+        if self._core.folder is not None:
+            core.stored = self._core.folder.load(content["results"])
 
     def statistics(self) -> RolloutStatistics:
         """Return the counts of the run so far, and where time went. Any thread may call it."""
@@ -710,14 +708,14 @@ class RolloutQueue(RolloutQueueMethods[P, R]):
             new_payload=GroupPayload,
         )
         judge = Judge(accept, accept is not None and is_coroutine_function(accept), weigh)
-        self._core = RolloutCore(machine, reader, judge, group_size, resolved_seed(seed), name)
-        self._seed_was_drawn = seed is None
-        self._folder = None if keep_results is None else ResultFolder(Path(keep_results))
-        self._group_size = group_size
-        self._max_in_flight = max_in_flight
-        self._work = None
-        machine.limit = self._limit()
-        note_rollouts(self._core)
+        core = RolloutCore(machine, reader, judge, group_size, resolved_seed(seed), name)
+        core.seed_was_drawn = seed is None
+        core.folder = None if keep_results is None else ResultFolder(Path(keep_results))
+        core.max_in_flight = max_in_flight
+        machine.limit = core.limit()
+        self._core = core
+        note_rollouts(core)
+        note_for_forks(self)
 
     @property
     def policy(self) -> Latest[Any]:
@@ -733,7 +731,8 @@ class RolloutQueue(RolloutQueueMethods[P, R]):
     def sync(self) -> BlockingRolloutQueue[P, R]:
         """The blocking face of the same queue, for a trainer that is a plain script."""
         face: BlockingRolloutQueue[P, R] = BlockingRolloutQueue.__new__(BlockingRolloutQueue)
-        vars(face).update(vars(self), _aio=self)
+        face._core, face._aio = self._core, self
+        note_for_forks(face)
         return face
 
     def batches(
