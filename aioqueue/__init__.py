@@ -46,6 +46,7 @@ if typing.TYPE_CHECKING:
     from aioqueue.queues.fifo import FIFOQueue, PaddingFIFOQueue
     from aioqueue.queues.priority import PriorityQueue
     from aioqueue.queues.shuffle import RandomShuffleQueue
+    from aioqueue.sharing.connecting import connect
     from aioqueue.telemetry.explain.explain_socket import explain_on_signal
     from aioqueue.telemetry.explain.explanation import Culprit, Explanation
     from aioqueue.telemetry.explain.gather import explain
@@ -88,6 +89,7 @@ __all__ = (
     "WorkerDiedError",
     "__compiled__",
     "__version__",
+    "connect",
     "explain",
     "explain_on_signal",
     "full_tracebacks",
@@ -122,6 +124,7 @@ _names = _PublicNames(
         "aioqueue.queues.fifo": "FIFOQueue PaddingFIFOQueue",
         "aioqueue.queues.priority": "PriorityQueue",
         "aioqueue.queues.shuffle": "RandomShuffleQueue",
+        "aioqueue.sharing.connecting": "connect",
         "aioqueue.sync": "",
         "aioqueue.telemetry.explain.explain_socket": "explain_on_signal",
         "aioqueue.telemetry.explain.explanation": "Culprit Explanation",

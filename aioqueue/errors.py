@@ -99,7 +99,7 @@ def add_note(error: BaseException, note: str) -> None:
         return
 
 
-def set_cause(error: BaseException, cause: BaseException) -> None:
+def set_cause(error: BaseException, cause: BaseException | None) -> None:
     """Set the cause of an exception, even if its class refuses attributes."""
     BaseException.__setattr__(error, "__cause__", cause)
 
@@ -585,8 +585,8 @@ class StarvedError(AioQueueError, RuntimeError):
         self, message: str = "", *, refused: int = 0, dropped: Mapping[str, int] | None = None
     ) -> None:
         super().__init__(message)
-        self.refused = refused
-        self.dropped = dict(dropped or {})
+        self.refused: int = refused
+        self.dropped: dict[str, int] = dict(dropped or {})
 
 
 class DataLossError(AioQueueError, ValueError):

@@ -20,7 +20,7 @@ from aioqueue.telemetry.export.shared_collector import SharedCollector
 
 __all__ = ("BatcherCollector",)
 
-_OUTCOMES: Final = ("answered", "failed", "cancelled", "refused")
+_OUTCOMES: Final = ("answered", "failed", "cancelled", "refused", "rejected")
 
 
 class BatcherCollector(SharedCollector):
@@ -33,7 +33,8 @@ class BatcherCollector(SharedCollector):
     metric                                   kind      meaning
     ======================================== ========= =============================================
     aioqueue_batcher_requests_total          counter   calls that have ended, by ``outcome``:
-                                                       answered, failed, cancelled or refused
+                                                       answered, failed, cancelled, refused
+                                                       for lack of room, or rejected by ``check``
     aioqueue_batcher_waiting                 gauge     requests that wait for a batch
     aioqueue_batcher_waiting_for_room        gauge     callers that wait for room in the queue
     aioqueue_batcher_capacity                gauge     requests that may wait; +Inf: no bound
@@ -43,6 +44,7 @@ class BatcherCollector(SharedCollector):
     aioqueue_batcher_queue_seconds_total     counter   from call to batch, over all requests
     aioqueue_batcher_function_seconds_total  counter   in the function, over all batches
     aioqueue_batcher_workers_died_total      counter   worker processes that have died
+    aioqueue_batcher_retried_total           counter   requests tried one by one after their batch
     ======================================== ========= =============================================
 
     Args:
@@ -102,13 +104,15 @@ def _counters(records: Records) -> Iterator[Any]:
     queue = counter("aioqueue_batcher_queue_seconds", "From call to batch.")
     function = counter("aioqueue_batcher_function_seconds", "In the function.")
     died = counter("aioqueue_batcher_workers_died", "Worker processes that have died.")
+    retried = counter("aioqueue_batcher_retried", "Requests tried one by one after their batch.")
     for labels, record in records:
         for outcome in _OUTCOMES:
             _add(requests, {**labels, "outcome": outcome}, getattr(record, outcome))
         _add(queue, labels, record.queue_seconds)
         _add(function, labels, record.function_seconds)
         _add(died, labels, record.workers_died)
-    yield from (requests, queue, function, died)
+        _add(retried, labels, record.retried)
+    yield from (requests, queue, function, died, retried)
 
 
 def _gauges(records: Records) -> Iterator[Any]:

@@ -10,7 +10,22 @@ import pytest
 
 import aioqueue
 from aioqueue import DeadlineExceededError, InvalidArgumentError, sync
-from aioqueue.testing import failing, no_threads_left, until_waiting, wait_until_waiting
+from aioqueue.inputs import (
+    Retry,
+    from_iterable,
+    items,
+    numbers,
+    per_minute,
+    prepare,
+    read_lines,
+)
+from aioqueue.testing import (
+    VirtualClock,
+    failing,
+    no_threads_left,
+    until_waiting,
+    wait_until_waiting,
+)
 from tests.kit.worlds import PATIENCE, CancelledError, TaskWorld, World, core_of
 
 
@@ -201,11 +216,197 @@ class TestFailing:
             ((sync.FIFOQueue(1), 1, "no"), {}, "error"),
             ((sync.FIFOQueue(1), 1), {"operations": ["close"]}, "operations"),
             ((sync.FIFOQueue(1), 1), {"operations": "enqueue"}, "operations"),
+            (([1], 1), {"operations": ["enqueue"]}, "operations"),
+            ((numbers(3).batch(2), 1), {}, "queue"),
         ],
     )
     def test_refuses(self, arguments: Any, options: Any, named: str) -> None:
         with pytest.raises(InvalidArgumentError, match=f"^{named}: got"):
             failing(*arguments, **options)
+
+
+def twice(number: int) -> int:
+    return 2 * number
+
+
+async def twice_in_a_task(number: int) -> int:
+    return 2 * number
+
+
+def both(number: int) -> Any:
+    yield from (number, -number)
+
+
+async def both_in_a_task(number: int) -> Any:
+    for one in (number, -number):
+        yield one
+
+
+class TestFailingSources:
+    def test_the_nth_item(self) -> None:
+        with pytest.raises(ExceptionGroup, match="the source failed") as caught:
+            list(failing(numbers(10), 4).prepare(twice, workers=1, ordered=True))
+        assert caught.group_contains(OSError, match="call 4 of the failing source 'numbers', an")
+
+    def test_it_is_the_same_source_otherwise(self, tmp_path: Any) -> None:
+        path = tmp_path / "a.txt"
+        path.write_text("a\nb\nc\n")
+        for source in (numbers(3, shuffle=True, seed=1), items(list("abc")), read_lines(path)):
+            never = failing(source, 1000)
+            assert repr(never) == repr(source)
+            assert type(never).__name__ == type(source).__name__
+            assert list(never.epoch(0)) == list(source.epoch(0))
+            position = source.batch(2, collate=list).epochs(1).state_dict()
+            resumed = never.batch(2, collate=list).epochs(1, resume=position)
+            assert [list(epoch) for epoch in resumed] == [list(source.batch(2, collate=list))]
+
+    def test_items_count_over_all_epochs(self) -> None:
+        seen: list[int] = []
+        with pytest.raises(LookupError):
+            for epoch in failing(numbers(3), 5, LookupError()).epochs(4, raise_single=True):
+                seen.extend(epoch)
+        assert seen == [0, 1, 2, 0]
+
+    def test_any_iterable(self) -> None:
+        with pytest.raises(OSError, match="call 2 of the failing iterable, an item, fails"):
+            list(failing([1, 2, 3], 2))
+        with pytest.raises(ExceptionGroup, match="the source failed"):
+            list(from_iterable(failing([1, 2, 3], 3)).prepare(twice, workers=1))
+
+    async def test_an_async_iterable(self, task_world: TaskWorld) -> None:
+        run = aiter(failing(both_in_a_task(1), 2))
+        assert await anext(run) == 1
+        with pytest.raises(OSError, match="call 2"):
+            await anext(run)
+
+
+class TestFailingFunctions:
+    @pytest.mark.parametrize("function", [twice, twice_in_a_task, both, both_in_a_task])
+    def test_the_nth_call(self, function: Any) -> None:
+        expected = sorted(numbers(5).prepare(function))
+        on_error = Retry(1, on=ConnectionError)
+        broken = failing(function, 3, ConnectionError("reset"))
+        assert sorted(numbers(5).prepare(broken, on_error=on_error)) == expected
+        with pytest.raises(ExceptionGroup) as caught:
+            list(numbers(5).prepare(failing(function, 3, ConnectionError("reset"))))
+        assert caught.group_contains(ConnectionError, match="reset")
+
+    def test_it_gets_what_the_function_gets(self) -> None:
+        def noisy(number: int, rng: Any) -> float:
+            return number + float(rng.random())
+
+        source = numbers(5, seed=3)
+        assert list(source.prepare(failing(noisy, 100))) == list(source.prepare(noisy))
+
+    def test_a_function_without_a_pipeline(self) -> None:
+        broken = failing(twice, 2)
+        assert broken(1) == 2
+        with pytest.raises(OSError, match="call 2 of the failing function twice, a call, fails"):
+            broken(1)
+        assert broken(1) == 2
+
+
+HOUR = 3600
+
+
+class TestVirtualClock:
+    def test_an_hour_passes_at_once(self) -> None:
+        clock = VirtualClock()
+
+        async def main() -> float:
+            began = asyncio.get_running_loop().time()
+            async with asyncio.timeout(2 * HOUR):
+                await asyncio.sleep(HOUR)
+            return asyncio.get_running_loop().time() - began
+
+        assert clock.run(main()) == HOUR
+        assert clock.now == HOUR
+        assert repr(clock) == "<aioqueue.testing.VirtualClock at 3600 s>"
+
+    def test_timers_fire_in_their_order(self) -> None:
+        clock, seen = VirtualClock(), []
+
+        async def wait(seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            seen.append((seconds, clock.now))
+
+        async def main() -> None:
+            await asyncio.gather(*[wait(seconds) for seconds in (30, 10, 20)])
+
+        clock.run(main())
+        assert seen == [(10, 10), (20, 20), (30, 30)]
+
+    def test_a_batcher_waits_by_it(self) -> None:
+        clock = VirtualClock()
+
+        async def echo(values: list[int]) -> list[int]:
+            return values
+
+        async def main() -> list[int]:
+            async with aioqueue.Batcher(echo, max_batch=9, max_wait=HOUR) as batcher:
+                return await asyncio.gather(*map(batcher, range(3)))
+
+        assert clock.run(main()) == [0, 1, 2]
+        assert HOUR <= clock.now < HOUR + 1
+
+    def test_queues_retries_and_rates_wait_by_it(self) -> None:
+        clock = VirtualClock()
+        calls: list[float] = []
+
+        async def refused(number: int) -> int:
+            calls.append(clock.now)
+            if len(calls) == 2:
+                raise ConnectionError
+            return number
+
+        async def main() -> list[int]:
+            queue = aioqueue.FIFOQueue[int](10)
+            async with aioqueue.Coordinator() as coord:
+                coord.start(
+                    prepare(
+                        range(3),
+                        refused,
+                        into=queue,
+                        workers=1,
+                        rate=per_minute(1),
+                        on_error=Retry(1, backoff=HOUR),
+                    )
+                )
+                return [one async for batch in queue.batches(2, max_wait=60) for one in batch]
+
+        assert sorted(clock.run(main())) == [0, 1, 2]
+        assert [round(call) for call in calls] == [0, 60, 120, 60 + HOUR]
+
+    def test_an_item_that_takes_too_long(self) -> None:
+        clock = VirtualClock()
+
+        async def main() -> list[int]:
+            async def slow(number: int) -> int:
+                return await asyncio.sleep(number * HOUR, number)
+
+            return [one async for one in numbers(2).prepare(slow, item_timeout=60)]
+
+        with pytest.raises(ExceptionGroup) as caught:
+            clock.run(main())
+        assert caught.group_contains(aioqueue.ItemTimeoutError)
+
+    def test_threads_that_work_are_waited_for(self) -> None:
+        clock = VirtualClock(idle=PATIENCE)
+        gate = threading.Event()
+
+        async def main() -> None:
+            async with asyncio.timeout(60):
+                waiting = asyncio.create_task(asyncio.to_thread(gate.wait))
+                await asyncio.sleep(0)
+                gate.set()
+                await waiting
+
+        clock.run(main())
+        assert clock.now == 0
+
+    def test_refuses(self) -> None:
+        with pytest.raises(InvalidArgumentError, match=r"^idle: got -1"):
+            VirtualClock(idle=-1)
 
 
 class TestNoThreadsLeft:

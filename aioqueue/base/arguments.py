@@ -15,7 +15,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 from aioqueue.errors import InvalidArgumentError, with_article
 
@@ -114,6 +114,35 @@ def checked_delay(seconds: Any) -> float:
     """
     function = ", or a function of the number of failures that returns one"
     return checked_seconds(seconds, "backoff", otherwise=function)
+
+
+class BackoffWithError(Protocol):
+    """A backoff that has a parameter ``error``."""
+
+    def __call__(self, failures: int, /, *, error: Exception) -> float: ...
+
+
+Backoff: TypeAlias = Callable[[int], float] | BackoffWithError
+"""Returns the seconds to wait before a retry or a restart, from the number of failures."""
+
+
+def delay_of(backoff: float | Backoff, failures: int, error: BaseException) -> float:
+    """Return the seconds to wait after a failure, from a ``backoff``.
+
+    Args:
+        backoff: the seconds, or a function that returns them.
+        failures: the number of failures, which the function gets.
+        error: the latest one, which it gets if it has a parameter ``error``.
+
+    Raises:
+        InvalidArgumentError: what it returned are no such seconds.
+        BaseException: what it raised.
+    """
+    if not callable(backoff):
+        return checked_delay(backoff)
+    more = {"error": error} if takes(backoff, "error") else {}
+    function: Callable[..., float] = backoff
+    return checked_delay(function(failures, **more))
 
 
 def checked_exceptions(kinds: Any, what: str) -> tuple[type[Exception], ...]:

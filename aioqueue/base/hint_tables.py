@@ -451,6 +451,15 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_each("cycle_length num_files", ("files", *_WORKERS)),
         "block_length": ("block", *_WORKERS),
         "num_epochs": _EPOCHS,
+        **_each(
+            "max_steps num_steps steps_per_epoch num_batches total_steps",
+            ("steps", ".epochs(steps=1000)"),
+        ),
+        **_each(
+            "wrapped packing_strategy concat_and_chunk concatenate",
+            ("cut=True", ".pack(length, cut=True)"),
+        ),
+        **_each("return_loss_mask with_loss_mask", ("loss_mask=True", ".pack(length, cut=True)")),
         "count": ("times", ".epochs(count)"),
         **_each("n k num_times", ("count", "size", "times")),
         "limit": ("count", ".take(count)"),
@@ -531,6 +540,13 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "stopping_strategy": ("stop", '.mix(other, stop="first")'),
         **_each("num_cpus num_gpus", ('ray={"num_cpus": 2}', '.prepare(function, where="ray")')),
         "max_retries": ("on_error=aioqueue.inputs.Retry(3)", "aioqueue.inputs.Retry(3)"),
+        **_each(
+            "adaptive_rate auto_throttle autothrottle throttle rate_limiter",
+            (
+                "rate",
+                ".prepare(ask, rate=aioqueue.inputs.AdaptiveRate(rate, on=OSError))",
+            ),
+        ),
         "retries": ("times", "on_error=aioqueue.inputs.Retry(3)", "aioqueue.inputs.Retry(3)"),
         **_each(
             "handler ignore_errors skip_errors on_bad_lines on_bad_files ignore_corrupt_files",
@@ -597,6 +613,21 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             ("workers", "aioqueue.Batcher(function, workers=2)"),
         ),
         **_each("fn func", ("function", "aioqueue.Batcher(function)")),
+        **_each(
+            "max_batch_tokens max_tokens max_num_batched_tokens token_budget batch_size_fn cost",
+            (
+                "weight and max_batch_weight",
+                "aioqueue.Batcher(function, weight=len, max_batch_weight=4096)",
+            ),
+        ),
+        **_each("validate validator schema", ("check", "aioqueue.Batcher(function, check=check)")),
+        **_each(
+            "aging starvation priority_aging",
+            (
+                "ageing",
+                "aioqueue.Batcher(function, queue=aioqueue.PriorityQueue(64), ageing=0.1)",
+            ),
+        ),
     },
     "rollouts": {
         **_each(

@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from aioqueue.batcher.function_calls import call, failure_of
+from aioqueue.batcher.function_calls import FailedBatch, call, failure_of
 from aioqueue.errors import add_note
 from aioqueue.processes.arena import Allocator, Arena, Block, pack, unpack
 from aioqueue.processes.channel import Channel
@@ -25,6 +25,9 @@ Sent = tuple[bytes, list[Block]]
 Outcome = tuple[bytes, list[Block], bool]
 """The outcome of one request: the pickled result or failure, where the large parts of the result
 are, and whether it is a failure. All callers of a batch that has failed share one pickle."""
+
+Reply = tuple[list[Outcome], bool]
+"""The outcomes of a batch, and whether it is a `FailedBatch`."""
 
 
 def requests_half(arena: Arena) -> Allocator:
@@ -45,7 +48,7 @@ def work(channel: Channel, arena: Arena) -> None:
         return
     server = _BatchServer(function, arena)
     while message := messages.get():
-        reply(channel, server.outcomes(message))
+        reply(channel, server.answer(message))
         del message  # keep nothing of an answered batch while waiting for the next
 
 
@@ -58,7 +61,7 @@ class _BatchServer:
         self._allocator = results_half(arena)
         self._taken: list[int] = []  # places in the arena that hold the results of the last batch
 
-    def outcomes(self, message: bytes | bytearray) -> list[Outcome]:
+    def answer(self, message: bytes | bytearray) -> Reply:
         number: int
         sent: list[Sent]
         number, sent = pickle.loads(message)
@@ -67,11 +70,12 @@ class _BatchServer:
         self._arena.item = number
         self._allocator.free(self._taken)
         values = [self._unpacked(request) for request in sent]
-        answers = iter(self._called([value for value, has_failed in values if not has_failed]))
+        results = self._called([value for value, has_failed in values if not has_failed])
+        answers = iter(results)
         made = [value if has_failed else next(answers) for value, has_failed in values]
         outcomes = self._packed(made)
         self._taken = [start for _, blocks, _ in outcomes for start, _ in blocks]
-        return outcomes
+        return outcomes, isinstance(results, FailedBatch)
 
     def _unpacked(self, request: Sent) -> tuple[Any, bool]:
         """Return the value of a request, or the failure to unpickle it; and whether it failed."""
@@ -90,7 +94,7 @@ class _BatchServer:
         try:
             return call(self._function, values)
         except BaseException as error:  # even `SystemExit`: a function must not end the process
-            return [failure_of(self._function, error)] * n
+            return FailedBatch([failure_of(self._function, error)] * n)
 
     def _packed(self, made: Iterable[Any]) -> list[Outcome]:
         failures: dict[int, bytes] = {}

@@ -25,6 +25,14 @@ Where = Literal["auto", "task", "thread", "process"]
 """Where the function of a batcher runs."""
 
 
+OnFailure = Literal["fail", "one_by_one"]
+"""What becomes of a batch for which the function of a batcher has raised."""
+
+
+class FailedBatch(list[Any]):
+    """The outcomes of a batch that has failed as a whole: one failure, once per request."""
+
+
 class FunctionCaller(Protocol):
     """Calls the function for one worker on a thread, for as long as the worker runs."""
 
@@ -79,7 +87,8 @@ def call(function: Callable[..., Any], batch: list[Any], **more: Any) -> list[An
         **more: its keyword arguments.
 
     Returns:
-        One outcome per value; an exception is a failure.
+        One outcome per value; an exception is a failure. A `FailedBatch` if the function has
+        raised, or returned no results for the batch.
 
     Raises:
         BaseException: `SystemExit` and the like, which end more than a batch.
@@ -90,7 +99,7 @@ def call(function: Callable[..., Any], batch: list[Any], **more: Any) -> list[An
     except BaseException as error:
         if is_fatal(error):
             raise
-        return [failure_of(function, error)] * n
+        return FailedBatch([failure_of(function, error)] * n)
 
 
 async def call_async(function: Callable[..., Any], batch: list[Any], **more: Any) -> list[Any]:
@@ -113,7 +122,7 @@ async def call_async(function: Callable[..., Any], batch: list[Any], **more: Any
     except BaseException as error:
         if is_fatal(error) or classify(error, owner=call) is Classification.STOP:
             raise
-        return [failure_of(function, error)] * n
+        return FailedBatch([failure_of(function, error)] * n)
 
 
 def _outcomes(function: Any, returned: Any, batch: list[Any], n: int) -> list[Any]:

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final
 
-from aioqueue.batcher.child import Outcome, Sent, requests_half, work
-from aioqueue.batcher.function_calls import failure_of
+from aioqueue.batcher.child import Outcome, Reply, Sent, requests_half, work
+from aioqueue.batcher.function_calls import FailedBatch, failure_of
 from aioqueue.batcher.rules import BatcherCore
 from aioqueue.errors import OutOfRangeError, WorkerDiedError, add_note
 from aioqueue.processes.arena import pack, unpack
@@ -58,12 +58,15 @@ class _BatchProcess(WorkerProcess):
         outcomes: list[Any] = packed
         if sent:
             self.send_message(pickle.dumps((self._number, sent), 5))
-            reply: list[Outcome] | None = self.receive_reply()
+            reply: Reply | None = self.receive_reply()
             if reply is None:
                 return None
             self.was_of_use = True
-            answers = iter(self._unpacked(reply, function))
+            replied, has_failed = reply
+            answers = iter(self._unpacked(replied, function))
             outcomes = [one if isinstance(one, BaseException) else next(answers) for one in packed]
+            if has_failed:
+                outcomes = FailedBatch(outcomes)
         # The process has answered, so it has read the requests.
         self._allocator.free(start for _, blocks in sent for start, _ in blocks)
         return outcomes

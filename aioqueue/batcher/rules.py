@@ -30,15 +30,22 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from time import perf_counter
 from types import FrameType
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, get_args
 
 from aioqueue.base.arguments import checked_count, checked_seconds, checked_watchdog, function_name
-from aioqueue.batcher.function_calls import Where, checked_function, checked_where, takes_contexts
+from aioqueue.batcher.admission import Admission
+from aioqueue.batcher.function_calls import (
+    OnFailure,
+    Where,
+    checked_function,
+    checked_where,
+    takes_contexts,
+)
 from aioqueue.batcher.statistics import BatcherCounts, BatcherState, BatcherStatistics
 from aioqueue.coordination.cancellations import running_task
 from aioqueue.coordination.watchdog import Watchdog
 from aioqueue.coordination.workers import Worker
-from aioqueue.core.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
+from aioqueue.core.attempts import DONE, PENDING, WITHDRAWN, Attempt, Take, Waker
 from aioqueue.core.storage.sized import size_of
 from aioqueue.errors import (
     InvalidArgumentError,
@@ -68,7 +75,7 @@ from aioqueue.telemetry.explain.gather import explain
 from aioqueue.telemetry.explain.registry import note_waits
 from aioqueue.telemetry.explain.stacks import Stack, place_of, stack_of
 from aioqueue.worlds.scopes import Gate
-from aioqueue.worlds.waker import Owner, apply_deferred
+from aioqueue.worlds.waker import Owner, ThreadWaker, apply_deferred, deliver
 
 OnFull = Literal["wait", "refuse"]
 
@@ -97,9 +104,15 @@ _calls: Final[ContextVar[tuple[_FunctionCall, ...]]] = ContextVar(
 
 
 class Request(Attempt):
-    """One call: its value, and later its result or its failure, as ``error``."""
+    """One call: its value, and later its result or its failure, as ``error``.
 
-    __slots__ = ("context", "is_accepted", "result", "value")
+    Attributes:
+        is_sealed: whether its value came from another process, pickled, and its result goes there.
+    """
+
+    __slots__ = ("context", "is_accepted", "is_taken", "is_weighed", "result", "value", "weight")
+
+    is_sealed = False
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()
@@ -108,6 +121,9 @@ class Request(Attempt):
         self.host: BatcherCore = host
         self.waker: Waker = waker
         self.is_accepted: bool = False  # whether it is in the queue, or was
+        self.is_taken: bool = False  # whether a worker has taken it out, or its caller has left
+        self.is_weighed: bool = False  # whether its weight counts as waiting
+        self.weight: float = 0
         self.result: Any = None
         self.began: float = perf_counter()
 
@@ -115,6 +131,18 @@ class Request(Attempt):
     def nbytes(self) -> int:
         """The size of the value, for a queue with ``max_bytes``."""
         return size_of((self.value,))
+
+    def open(self) -> None:
+        """Unpickle the value of a sealed request, on the thread of the worker that needs it.
+
+        Raises:
+            Exception: it cannot be unpickled here.
+        """
+        raise NotImplementedError
+
+    def sealed(self, outcome: Any) -> Any:
+        """Return the outcome of a sealed request as it is sent to its caller."""
+        raise NotImplementedError
 
     def outcome(self) -> Any:
         """Return the result, or raise the failure: an exception that no other caller gets."""
@@ -139,7 +167,16 @@ class Inspected(Protocol):
 
 
 class BatcherCore:
-    """The state of one batcher, shared by its faces. Its arguments are those of the faces."""
+    """The state of one batcher, shared by its faces. Its arguments are those of the faces.
+
+    The state of a batcher of another process has the same methods for callers.
+    """
+
+    # Attributes rather than methods: a call of a method would cost each request more.
+    new_request: Final[type[Request]] = Request
+    new_thread_waker: Final[type[ThreadWaker]] = ThreadWaker
+    is_elsewhere = False
+    """Whether the batcher belongs to another process."""
 
     def __init__(
         self,
@@ -151,6 +188,11 @@ class BatcherCore:
         workers: int,
         where: Where,
         on_full: OnFull,
+        on_failure: OnFailure,
+        weight: Callable[[Any], float] | None,
+        max_batch_weight: float | None,
+        check: Callable[[Any], bool | None] | None,
+        ageing: float | None,
         name: str | None,
         watchdog: float | None,
     ) -> None:
@@ -170,17 +212,28 @@ class BatcherCore:
             raise InvalidArgumentError(f"on_full: got {on_full!r}; expected 'wait' or 'refuse'")
         if name is not None and not isinstance(name, str):
             raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
+        if on_failure not in get_args(OnFailure):
+            raise InvalidArgumentError(
+                f"on_failure: got {on_failure!r}; expected 'fail' or 'one_by_one'"
+            )
+        self.tries_one_by_one: bool = on_failure == "one_by_one"
         self.refuses: bool = on_full == "refuse"
         self.name: str = name or f"{function_name(function)}-{next(_numbers)}"
         self._has_own_queue = queue is None
         if queue is None:
             queue = self._new_queue()
         self.has_priorities: bool = _checked_queue(queue, self.max_batch)
+        self.admission: Admission = Admission(
+            weight, max_batch_weight, check, ageing, has_priorities=self.has_priorities
+        )
+        self.max_batch_weight: float | None = self.admission.max_weight
         queue._machine.disable_claims()  # requests that a worker collects count as waiting
         # Keep both faces: the queue itself refers to them only weakly.
         self.aio, self.sync = queue.aio, queue.sync
         self.state: BatcherState = BatcherState.NEW
         self.failure: WorkerDiedError | None = None
+        self.has_sealed = False  # whether requests may come from other processes
+        self.shared: Any = None  # how other processes reach it (`aioqueue.sharing`), if they do
         self.ended: Gate = Gate()
         self.started: list[Worker] = []  # filled by one thread; for reports
         # Cancels the tasks of another thread's loop once more, as long as they run.
@@ -188,6 +241,8 @@ class BatcherCore:
         self._lock = threading.RLock()  # guards everything below and the state of every request
         self._running = 0
         self._is_stopped = False
+        self._waiting_weight: float = 0  # of the requests in the queue, if they have weights
+        self._filling: Take | None = None  # the wait of the worker that collects by weight
         self._on_stop: list[Callable[[], object]] = []
         self._on_giving_up: list[Callable[[], object]] = []
         # Id of a worker that calls the function -> the worker, its batch, and the start time.
@@ -219,6 +274,7 @@ class BatcherCore:
                 call.
             QueueClosedError: the block has been left.
             WorkerDiedError: the batcher has failed.
+            Exception: ``check`` or ``weight`` has raised it.
         """
         # Tasks that the function has started may call once its own call is over.
         if any(call.core is self and not call.is_over for call in _calls.get()):
@@ -228,14 +284,53 @@ class BatcherCore:
             )
         if self.state is not BatcherState.RUNNING:
             raise self.refusal()
-        if self.has_priorities:
-            return (0 if priority is None else priority, request)
-        if priority is not None:
+        if not self.has_priorities and priority is not None:
             raise InvalidArgumentError(
                 f"priority: got {priority!r}, but {self} has a {self.aio._core.kind}; make it with"
                 " `queue=PriorityQueue(capacity)`"
             )
+        if self.admission.examines:
+            try:
+                request.weight = self.admission.examine(request.value)
+            except BaseException:
+                self._count_rejected()
+                raise
+        if self.has_priorities:
+            return (self.admission.key(priority or 0, request.began), request)
         return request
+
+    @synchronized
+    def _count_rejected(self) -> None:
+        self._counts.rejected += 1
+
+    def note_accepted(self, request: Request) -> None:
+        """Note that a request is in the queue.
+
+        If the waiting ones weigh as much as a batch may, the worker that collects waits no longer.
+        """
+        request.is_accepted = True
+        if self.max_batch_weight is not None:
+            filling = self._add_weight(request)
+            if filling is not None:
+                deliver(self.aio._machine.expire(filling))
+
+    @synchronized
+    def _add_weight(self, request: Request) -> Take | None:
+        # A worker may have taken it out before its caller ran on.
+        if not request.is_taken:
+            request.is_weighed = True
+            self._waiting_weight += request.weight
+        return self._filling if self._is_full() else None
+
+    def _is_full(self) -> bool:
+        return self.max_batch_weight is not None and self._waiting_weight >= self.max_batch_weight
+
+    def _remove_weight(self, request: Request) -> None:
+        """Note that a request does not wait in the queue any more. The caller holds the lock."""
+        request.is_taken = True
+        if request.is_weighed:
+            request.is_weighed = False
+            self._waiting_weight -= request.weight
 
     def refusal(self) -> Exception:
         if self.state is BatcherState.NEW:
@@ -266,13 +361,18 @@ class BatcherCore:
     def is_entered_here(self) -> bool:
         return is_held_here(self._lock)
 
-    def leave(self, request: Request) -> None:
-        """End a call, whatever has become of its request: the request must free its place."""
+    def leave(self, request: Request) -> Gate | None:
+        """End a call, whatever has become of its request: the request must free its place.
+
+        Returns:
+            ``None``; in another process, a gate to wait for: it opens when the batcher knows.
+        """
         # Two moves, so that our lock and the queue's are never held together: no deadlock. First
         # the state: a worker that dequeues the request in between skips it (`requests_of`).
         apply_deferred(self.withdraw, request)
         if request.state is WITHDRAWN:
             apply_deferred(self.aio._machine.drop, request)
+        return None
 
     @synchronized
     def withdraw(
@@ -284,6 +384,7 @@ class BatcherCore:
         if attempt.state is PENDING:
             attempt.state = WITHDRAWN
             self._counts.cancelled += attempt.is_accepted
+            self._remove_weight(attempt)
         return ()
 
     # Called by workers.
@@ -291,6 +392,59 @@ class BatcherCore:
     def batch_limit(self) -> int:
         """Return how many requests a batch may have: fewer if the capacity was made smaller."""
         return int(min(self.max_batch, self.aio._machine.max_rows))
+
+    @synchronized
+    def begin_filling(self, limit: int) -> Take | None:
+        """Return the wait for a batch that is full by number or by weight, and takes nothing.
+
+        Returns:
+            ``None`` if the requests that wait weigh as much as a batch may.
+        """
+        if self._is_full():
+            return None
+        # Entered under the lock: a caller that makes the batch full either came before, or finds
+        # the wait here and ends it (`note_accepted`), even if it has not begun yet.
+        self._filling = Take(limit, up_to=True, peeks=True)
+        return self._filling
+
+    @synchronized
+    def end_filling(self) -> None:
+        self._filling = None
+
+    def take_next(self, weight: float) -> Request | None:
+        """Take the next request out of the queue, if a batch can take its weight. It never waits.
+
+        Args:
+            weight: that of the batch so far.
+
+        Returns:
+            The request, whose caller still waits; ``None`` if there is none, or it is too heavy.
+        """
+        assert self.max_batch_weight is not None
+        face: Any = self.aio
+        while True:
+            take = Take(1, True)
+            try:
+                if not face._try_nowait(take):
+                    return None
+            except OutOfRangeError:
+                return None
+            row = take.held.single
+            element = row if face._from_row is None else face._from_row(row)
+            request: Request = element[1] if self.has_priorities else element
+            # The head decides, and no lighter request behind it overtakes: so a heavy one never
+            # starves. It is the first of the next batch.
+            if request.state is PENDING and weight + request.weight > self.max_batch_weight:
+                apply_deferred(face._machine.withdraw, take)
+                return None
+            if self._note_taken(request):
+                return request
+
+    @synchronized
+    def _note_taken(self, request: Request) -> bool:
+        """Note that a request has left the queue; return whether its caller still waits."""
+        self._remove_weight(request)
+        return request.state is PENDING
 
     def requests_of(self, elements: Iterable[Any]) -> Iterator[Request]:
         """Yield the requests in elements of the queue whose callers still wait."""
@@ -303,13 +457,35 @@ class BatcherCore:
     def pending(self, batch: Iterable[Request]) -> list[Request]:
         return [request for request in batch if request.state is PENDING]
 
-    @synchronized
     def begin(self, batch: Iterable[Request]) -> list[Request]:
         """Note that the function is about to be called with a batch.
 
         Returns:
             The requests whose callers still wait; perhaps none.
         """
+        return self._begin(self._opened(batch) if self.has_sealed else batch)
+
+    def _opened(self, batch: Iterable[Request]) -> list[Request]:
+        """Unpickle the values that have come from other processes; answer those that fail."""
+        # Outside of the lock: it runs code of the user. A value that cannot be unpickled fails its
+        # own caller, and nobody else.
+        opened: list[Request] = []
+        for request in self.pending(batch):
+            if request.is_sealed:
+                try:
+                    request.open()
+                except Exception as error:
+                    apply_deferred(self._fail, request, request.sealed(error))
+                    continue
+            opened.append(request)
+        return opened
+
+    @synchronized
+    def _fail(self, request: Request, error: Exception) -> Collection[Waker]:
+        return self._settle([request], [error])
+
+    @synchronized
+    def _begin(self, batch: Iterable[Request]) -> list[Request]:
         requests = self.pending(batch)
         if requests:
             now, counts = perf_counter(), self._counts
@@ -336,6 +512,28 @@ class BatcherCore:
             call.is_over = True
             _calls.reset(token)
 
+    @synchronized
+    def begin_retry(self, request: Request) -> bool:
+        """Note that a request of a failed batch is tried by itself, if its caller still waits.
+
+        Returns:
+            Whether it is. After a stop no request is tried once more.
+        """
+        is_tried = request.state is PENDING and not self._is_stopped
+        self._counts.retried += is_tried
+        return is_tried
+
+    def finish_one(self, request: Request, outcome: Any, seconds: float) -> None:
+        """Give one caller of a batch its outcome; the worker is not done with the batch yet."""
+        if isinstance(outcome, BaseException):
+            outcome = copy_for_caller(outcome, is_shared=True)
+        apply_deferred(self._finish_one, request, outcome, seconds)
+
+    @synchronized
+    def _finish_one(self, request: Request, outcome: Any, seconds: float) -> Collection[Waker]:
+        self._counts.function_seconds += seconds
+        return self._settle([request], [outcome])
+
     def finish(self, batch: list[Request], outcomes: list[Any], seconds: float) -> None:
         """Give every caller its outcome, after the function has returned.
 
@@ -354,6 +552,11 @@ class BatcherCore:
             else one
             for one in outcomes
         ]
+        if self.has_sealed:
+            owned = [
+                request.sealed(one) if request.is_sealed else one
+                for request, one in zip(batch, owned, strict=True)
+            ]
         apply_deferred(self._finish, batch, owned, seconds)
 
     @synchronized
@@ -659,6 +862,8 @@ class BatcherCore:
             "latency_seconds": counts.latency_seconds,
             "latencies": counts.latencies(),
             "workers_died": counts.workers_died,
+            "rejected": counts.rejected,
+            "retried": counts.retried,
         }
 
     def describe(self) -> str:
@@ -669,7 +874,10 @@ class BatcherCore:
         if self.state in (BatcherState.RUNNING, BatcherState.CLOSING):
             record = self.statistics()
             state += f", {record.waiting} waiting, {record.in_flight} in flight"
-        return f"batches of up to {self.max_batch} on {workers}, {state}"
+        most = f"up to {self.max_batch}"
+        if self.max_batch_weight is not None:
+            most += f", or a weight of {self.max_batch_weight:g},"
+        return f"batches of {most} on {workers}, {state}"
 
 
 def _current() -> Any:

@@ -65,6 +65,11 @@ class BatcherStatistics:
     the last) -> requests in this bucket alone."""
     workers_died: int
     """How many worker processes have died. Each was replaced, unless the batcher has failed."""
+    rejected: int
+    """How many calls ``check`` has refused, or their weight. They do not count as ``requests``."""
+    retried: int
+    """How many requests the function was called with once more, one by one, since their batch had
+    failed (``on_failure="one_by_one"``). These calls do not count as ``batches``."""
 
 
 class BatcherCounts:
@@ -80,6 +85,8 @@ class BatcherCounts:
         self.function_seconds: float = 0.0
         self.latency_seconds: float = 0.0
         self.workers_died = 0
+        self.rejected = 0
+        self.retried = 0
         self._latencies = [0] * (len(_BOUNDS) + 1)
 
     def add_latency(self, seconds: float) -> None:

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import anyio
 
-from aioqueue.batcher.function_calls import CallsHere, FunctionCaller, call_async
+from aioqueue.batcher.function_calls import CallsHere, FailedBatch, FunctionCaller, call_async
 from aioqueue.batcher.rules import BatcherCore, Request
 from aioqueue.coordination.cancellations import is_cancellation
 from aioqueue.coordination.tasks import Tasks
@@ -141,10 +141,32 @@ def _answer(core: BatcherCore, batch: Batch, caller: FunctionCaller) -> None:
             with core.calling():
                 values = [request.value for request in batch]
                 outcomes = caller(values, **core.context_arguments(batch))
-            core.finish(batch, outcomes, perf_counter() - began)
+                seconds = perf_counter() - began
+                if _is_tried_again(core, batch, outcomes):
+                    _answer_one_by_one(core, batch, caller)
+            core.finish(batch, outcomes, seconds)
         finally:
             # Break a cycle: outcomes -> failure -> traceback -> this frame -> outcomes.
             outcomes = []
+
+
+def _is_tried_again(core: BatcherCore, batch: Batch, outcomes: list[object]) -> bool:
+    # A single request has failed by itself already. (The death of a process is no `FailedBatch`:
+    # the batch may have killed it, and would kill the next one.)
+    return core.tries_one_by_one and len(batch) > 1 and isinstance(outcomes, FailedBatch)
+
+
+def _answer_one_by_one(core: BatcherCore, batch: Batch, caller: FunctionCaller) -> None:
+    """Call the function with each request of a failed batch by itself, and answer it at once.
+
+    Requests that a stop leaves untried keep the failure of the batch.
+    """
+    for request in batch:
+        if core.begin_retry(request):
+            began = perf_counter()
+            (outcome,) = caller([request.value], **core.context_arguments([request]))
+            core.finish_one(request, outcome, perf_counter() - began)
+            del outcome  # perhaps a failure, whose traceback contains this frame
 
 
 def _collect(core: BatcherCore, batch: Batch) -> None:
@@ -154,6 +176,16 @@ def _collect(core: BatcherCore, batch: Batch) -> None:
         OutOfRangeError: the queue is closed and empty.
     """
     face, limit = core.sync, core.batch_limit()
+    if core.max_batch_weight is not None:
+        face._complete(Take(1, peeks=True), "dequeue_up_to", None)
+        filling = core.begin_filling(limit) if core.max_wait else None
+        if filling is not None:
+            try:
+                face._complete(filling, "dequeue_up_to", None, core.max_wait)
+            finally:
+                core.end_filling()
+        _take_by_weight(core, batch)
+        return
     if core.max_wait and face.size() < limit:
         if not face.size():
             # Wait for the first request without taking it: `max_wait` begins with it, and it keeps
@@ -179,6 +211,17 @@ def _take_waiting(core: BatcherCore, batch: Batch) -> None:
             batch += core.requests_of([core.aio.dequeue_nowait()])
         except (QueueEmpty, OutOfRangeError):
             return
+
+
+def _take_by_weight(core: BatcherCore, batch: Batch) -> None:
+    """Fill a batch from the queue, as far as its number and its weight allow, without waiting."""
+    weight: float = 0
+    while len(batch) < core.max_batch:
+        request = core.take_next(weight)
+        if request is None:
+            return
+        batch.append(request)
+        weight += request.weight
 
 
 async def _work_async(core: BatcherCore, collecting: anyio.Lock, name: str) -> None:
@@ -215,9 +258,23 @@ async def _answer_async(core: BatcherCore, batch: Batch) -> None:
             with core.calling():
                 values, more = [request.value for request in batch], core.context_arguments(batch)
                 outcomes = await call_async(core.function, values, **more)
-            core.finish(batch, outcomes, perf_counter() - began)
+                seconds = perf_counter() - began
+                if _is_tried_again(core, batch, outcomes):
+                    await _answer_one_by_one_async(core, batch)
+            core.finish(batch, outcomes, seconds)
         finally:
             outcomes = []  # breaks the same cycle as in `_answer`
+
+
+async def _answer_one_by_one_async(core: BatcherCore, batch: Batch) -> None:
+    """Do in a task what `_answer_one_by_one` does on a thread."""
+    for request in batch:
+        if core.begin_retry(request):
+            began = perf_counter()
+            more = core.context_arguments([request])
+            (outcome,) = await call_async(core.function, [request.value], **more)
+            core.finish_one(request, outcome, perf_counter() - began)
+            del outcome
 
 
 async def _collect_async(core: BatcherCore, batch: Batch) -> None:
@@ -226,6 +283,19 @@ async def _collect_async(core: BatcherCore, batch: Batch) -> None:
     A change of one is a change of both.
     """
     face, limit = core.aio, core.batch_limit()
+    if core.max_batch_weight is not None:
+        # The calls below count for no turn: without this one, a function that never waits would
+        # block the event loop.
+        await face._yield_if_due(limit)
+        await face._complete(Take(1, peeks=True))
+        filling = core.begin_filling(limit) if core.max_wait else None
+        if filling is not None:
+            try:
+                await face._complete(filling, core.max_wait)
+            finally:
+                core.end_filling()
+        _take_by_weight(core, batch)
+        return
     if core.max_wait and face.size() < limit:
         if not face.size():
             await face._complete(Take(1, peeks=True))

@@ -34,7 +34,6 @@ from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.coordination.tasks import new_loop_runner, new_tasks, wait_shielded
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, LoopThread, WorkerPlan
 from aioqueue.errors import CancelledError, InvalidArgumentError, interrupt_of
-from aioqueue.system.forks import is_inherited
 from aioqueue.worlds.scopes import CancelScope, Gate, current_scopes
 from aioqueue.worlds.waker import in_event_loop
 
@@ -128,7 +127,7 @@ class ThreadCoordinator(CoordinatorFace):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:  # not `bool`: type checkers would think that the block swallows exceptions
-        if is_inherited(self._core) and error is not None:
+        if self._leaves_inherited_block(error):
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
         # `SystemExit`, Ctrl-C and the like stop the workers, and leave the block as they are.
         is_failure = isinstance(error, Exception)
@@ -229,6 +228,9 @@ class QueueRunner(RunnerFace):
     that failure as the cause. A stop closes the queue and cancels its pending enqueues. Without a
     coordinator, ``exceptions_raised`` collects the failures. When the last worker has ended, the
     queue is closed with the first failure as the cause.
+
+    With ``None`` in place of the queue, the ops fill none, and there is nothing to close: a learner
+    that only takes, say. All other rules are the same.
     """
 
     __doc__ = with_sections(__doc__, RUNNER_ARGUMENTS)

@@ -9,7 +9,6 @@ and a worker never sleeps on when it is no longer wanted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final
@@ -17,11 +16,13 @@ from typing import Any, Final
 import anyio
 
 from aioqueue.base.arguments import (
+    Backoff,
     checked_count,
     checked_delay,
     checked_exceptions,
     checked_seconds,
     checked_share,
+    delay_of,
     is_int,
 )
 from aioqueue.base.public_names import public
@@ -62,8 +63,8 @@ class Restart:
     Args:
         times: how many times in a row a worker is started again: an int >= 1.
         backoff: seconds to wait before a restart, or a function that takes the number of failures
-            in a row (1 before the first restart) and returns the seconds. A stop ends the wait at
-            once.
+            in a row (1 before the first restart) and returns the seconds. If it has a parameter
+            ``error``, it also gets the latest failure. A stop ends the wait at once.
         on: the exception class or classes that are worth a restart. Other failures are final.
         reset_after: seconds after which the count of failures in a row starts again, if the worker
             has run so long since its start without a failure; ``None`` counts all failures of a
@@ -77,7 +78,7 @@ class Restart:
     """
 
     times: int
-    backoff: float | Callable[[int], float] = 0.0
+    backoff: float | Backoff = 0.0
     on: type[Exception] | tuple[type[Exception], ...] = (Exception,)
     reset_after: float | None = None
     jitter: float = 0.0
@@ -165,7 +166,7 @@ class RestartPolicy:
         if history.in_a_row >= restart.times or not isinstance(failure, restart.on):
             return None
         # Before anything is counted: `backoff` is the user's function, and may raise.
-        pause = self._pause(history.in_a_row + 1, f"{plan.number} {history.total}")
+        pause = self._pause(history.in_a_row + 1, failure, f"{plan.number} {history.total}")
         history.in_a_row += 1
         history.total = meter.restarts = history.total + 1
         history.latest = describe_exception(failure)
@@ -184,11 +185,10 @@ class RestartPolicy:
         )
         return pause
 
-    def _pause(self, failures: int, place: str) -> float:
+    def _pause(self, failures: int, failure: BaseException, place: str) -> float:
         restart = self._restart
-        backoff = restart.backoff
         try:
-            pause = checked_delay(backoff(failures) if callable(backoff) else backoff)
+            pause = delay_of(restart.backoff, failures, failure)
         except BaseException as raised:  # nothing is awaited here, so no task was cancelled
             raise as_failure(raised, f"backoff raised {describe_exception(raised)}")  # noqa: B904
         if restart.jitter:

@@ -62,7 +62,14 @@ if _typing.TYPE_CHECKING:
     from aioqueue.sources.kinds.sequences import arrays, items, numbers
     from aioqueue.sources.kinds.source import QuarantinedItems, Source, read_quarantine
     from aioqueue.sources.shuffling import rng
-    from aioqueue.workers.options import PrepareOptions, Rate, Retry, per_minute, per_second
+    from aioqueue.workers.options import (
+        AdaptiveRate,
+        PrepareOptions,
+        Rate,
+        Retry,
+        per_minute,
+        per_second,
+    )
     from aioqueue.workers.runner import AsyncPrepareRunner, PrepareRunner, prepare
     from aioqueue.workers.statistics import (
         BatchStatistics,
@@ -73,6 +80,7 @@ if _typing.TYPE_CHECKING:
     )
 
 __all__ = (
+    "AdaptiveRate",
     "ArraySpec",
     "AsyncBatchStream",
     "AsyncPrepareRunner",
@@ -242,7 +250,7 @@ _names = _PublicNames(
         "aioqueue.sources.kinds.sequences": "arrays items numbers",
         "aioqueue.sources.shuffling": "rng",
         "aioqueue.sources.kinds.source": "QuarantinedItems Source read_quarantine",
-        "aioqueue.workers.options": "PrepareOptions Rate Retry per_minute per_second",
+        "aioqueue.workers.options": "AdaptiveRate PrepareOptions Rate Retry per_minute per_second",
         "aioqueue.workers.runner": "AsyncPrepareRunner PrepareRunner prepare",
         "aioqueue.workers.statistics": """
             BatchStatistics BucketStatistics ConsumerStatistics PrepareStatistics StageStatistics

@@ -11,8 +11,9 @@ from aioqueue.items.item import Origin
 from aioqueue.system.locks import call_with_lock
 
 DeliveredParts: TypeAlias = dict[int, Any]
-"""Which parts of an item were delivered. The keys are the places of the parts, from 0. The value is
-``None`` if the whole part was delivered, and otherwise the `DeliveredParts` of that part."""
+"""Which parts of an item were delivered. The keys are the places of the parts, from 0, or other
+numbers that a stage has given them (`split_into`). The value is ``None`` if the whole part was
+delivered, and otherwise the `DeliveredParts` of that part."""
 
 
 class ProvenanceListener(Protocol):
@@ -144,19 +145,16 @@ class ItemTicket:
         """The item that this ticket follows, or is a part of."""
         return Origin(self.listener.source, self.listener.epoch, self._index)
 
-    def split(self, count: int) -> list[RowOrigin]:
-        """Split into parts; return the origin of each, or `DROPPED` for parts that are dropped."""
+    def split(self, parts: Sequence[int]) -> list[RowOrigin]:
+        """Split into parts with these numbers; return the origin of each, or `DROPPED` for parts
+        that are dropped."""
         # A part remains unless all of it is dropped (``None``). Otherwise `dropped` has those parts
         # of it that are dropped, and the rest of it remains.
         self._remaining = {
-            part
-            for part in range(count)
-            if part not in self.dropped or self.dropped[part] is not None
+            part for part in parts if part not in self.dropped or self.dropped[part] is not None
         }
         self._parts: dict[int, ItemTicket] = {}
-        origins = [
-            self._part(part) if part in self._remaining else DROPPED for part in range(count)
-        ]
+        origins = [self._part(part) if part in self._remaining else DROPPED for part in parts]
         # Only the item's own ticket: the listener asks it for its `delivered_parts` when a state is
         # taken, and it asks the tickets below. Before `finish`, which takes it out again.
         if self._parent is None:
@@ -248,8 +246,18 @@ def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
     If the row was made of several items, nothing says which example belongs to which item. Then
     each example is labelled with all of them, and the delivered items are no longer known.
     """
+    return split_into(origin, range(count))
+
+
+def split_into(origin: RowOrigin, parts: Sequence[int]) -> Iterable[RowOrigin]:
+    """The same, for parts with other numbers than their places. No two of a row have the same one.
+
+    If what a stage makes of a row depends on the rows around it, the places of the parts say
+    nothing to another number of ranks, which has other rows around it. So these numbers must.
+    """
     if isinstance(origin, ItemTicket):
-        return call_with_lock(origin.listener.lock, origin.split, count)
+        return call_with_lock(origin.listener.lock, origin.split, parts)
+    count = len(parts)
     if not count:
         finish(origin)
         return ()
@@ -259,6 +267,11 @@ def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
         _lose_provenance(origin)
         return [as_labels(origin)] * count
     return [origin] * count
+
+
+def dropped_parts(origin: RowOrigin) -> DeliveredParts:
+    """Return the parts of a row that an earlier number of ranks has delivered."""
+    return origin.dropped if isinstance(origin, ItemTicket) else {}
 
 
 def make_none(origin: RowOrigin) -> None:

@@ -312,7 +312,8 @@ class DamagedFiles:
     """Lists the damaged files that a reader leaves out, each damage once. Thread-safe.
 
     A file is met again in each epoch, and by a run that resumes within it. So a damage that the
-    list or the quarantine file already has is not added again.
+    list or the quarantine file already has is not added again. With a quarantine file, the records
+    are only there; memory has a number for each damage.
 
     Args:
         on_error: ``"stop"`` or ``"skip"``.
@@ -334,10 +335,10 @@ class DamagedFiles:
         self.are_skipped: bool = on_error == "skip"
         self._reader = reader
         self._lock = threading.Lock()
-        self._records: list[Quarantined] = []
-        self._known: set[tuple[str, int]] = set()
+        self._records: list[Quarantined] = []  # empty if there is a file
+        self._known: set[int] = set()  # the digests of the damage
         self._file = None if quarantine is None else QuarantineFile(quarantine)
-        self._in_file: set[tuple[str, int]] | None = None
+        self._in_file: set[int] | None = None
 
     def add(self, error: DataLossError, epoch: int, index: int, seed: int) -> None:
         """List a damaged file.
@@ -351,35 +352,68 @@ class DamagedFiles:
         Raises:
             OSError: the quarantine file cannot be read or written.
         """
-        damage = (error.path, error.offset)
+        damage = _digest(error.path, error.offset)
         with self._lock:
             if damage in self._known:
                 return
             self._known.add(damage)
             item = Item(0, error.path, epoch, index)
             record = replace(Quarantined.of(item, error, 1, seed), offset=error.offset)
-            self._records.append(record)
-            if self._file is not None and damage not in self._listed():
+            if self._file is None:
+                self._records.append(record)
+            elif damage not in self._listed():
                 self._file.add(record)
         _log.warning("%s leaves out the rest of a damaged file: %s", self._reader, error)
 
     def records(self) -> list[Quarantined]:
-        with self._lock:
-            return list(self._records)
+        """Return the records of the damaged files that this reader has left out.
 
-    def _listed(self) -> set[tuple[str, int]]:
+        Raises:
+            OSError: the quarantine file cannot be read.
+            DataLossError: it does not have all of them any more.
+        """
+        with self._lock:
+            records, known = list(self._records), set(self._known)
+        if self._file is None or not known:
+            return records
+        path = self._file.path
+        for record in _records_in(path):
+            digest = _digest(record.item, record.offset)
+            if digest in known:  # the first one of each: the same damage may be listed by others
+                known.remove(digest)
+                records.append(record)
+        if known:
+            raise DataLossError(
+                f"{path}: the records of {counted(len(known), 'damaged file')} are gone: the file"
+                " was changed",
+                path=str(path),
+                offset=path.stat().st_size,
+                fault="lost records",
+            )
+        return records
+
+    def _listed(self) -> set[int]:
         """Return the damage that the quarantine file had when the first one was met."""
         if self._in_file is None:
             assert self._file is not None
-            self._in_file = set(_damage_in(self._file.path))
+            found = _records_in(self._file.path)
+            self._in_file = {_digest(record.item, record.offset) for record in found}
         return self._in_file
 
 
-def _damage_in(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield the paths and offsets that a quarantine file lists; other lines are passed over."""
+def _digest(path: str, offset: int | None) -> int:
+    """Return a number that stands for a damage: 8 bytes, however long the path is."""
+    text = f"{offset} {path}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+
+
+def _records_in(path: Path) -> Iterator[Quarantined]:
+    """Yield the damaged files that a quarantine file lists; other lines are passed over."""
     with path.open("rb") as file:
         for text in iter(partial(file.readline, MAX_BYTES + 1), b""):
-            with suppress(DocumentError, KeyError, TypeError):
-                fields = parsed(text)
+            with suppress(DocumentError, DataLossError, KeyError, TypeError):
+                fields = read_document(text, _LINE)
+                fields.pop("seal", None)
                 if isinstance(fields["item"], str) and isinstance(fields["offset"], int):
-                    yield fields["item"], fields["offset"]
+                    line = QuarantineLine(str(path), 0, 0, fields)
+                    yield record_of(line, trusted=False)

@@ -63,6 +63,8 @@ class Epochs(Generic[T]):
         watchdog: seconds without movement after which to warn; ``None`` for never.
         journal: a file in which the items of each batch are recorded.
         raise_single: whether a single failure is raised as itself, and not as a group of one.
+        steps: how many elements there are, over all epochs and all runs before; ``None`` for no
+            limit.
 
     Raises:
         InvalidArgumentError: the position does not fit, or an argument is wrong. A step raises it
@@ -85,8 +87,10 @@ class Epochs(Generic[T]):
         watchdog: float | None = None,
         journal: str | PathLike[str] | None = None,
         raise_single: bool = False,
+        steps: int | None = None,
     ) -> None:
         self._journal = journal
+        self._steps = steps
         self._raise_single = checked_flag(raise_single, "raise_single")
         self._pipeline = pipeline
         self._span = span
@@ -117,14 +121,17 @@ class Epochs(Generic[T]):
     def __repr__(self) -> str:
         start, stop = self._span
         upto = "" if stop is None else stop
-        return f"<aioqueue.inputs.Epochs {start}:{upto} of {self._pipeline!r}>"
+        steps = "" if self._steps is None else f", {self._steps} steps"
+        return f"<aioqueue.inputs.Epochs {start}:{upto} of {self._pipeline!r}{steps}>"
 
     def __len__(self) -> int:
         """How many epochs there are.
 
         Raises:
-            TypeError: there is no end.
+            TypeError: there is no end, or the end is a number of steps.
         """
+        if self._steps is not None:
+            raise TypeError("these epochs have no length: they end after a number of steps")
         if self._span.stop is None:
             raise TypeError("these epochs have no length: they have no end (count=None)")
         return self._span.stop - self._span.start
@@ -335,7 +342,13 @@ class Epochs(Generic[T]):
         return self._span.stop if self._one_pass_source is None else self._span.start + 1
 
     def _is_at_end(self) -> bool:
+        if self._steps is not None and self._delivered() >= self._steps:
+            return True
         return self._is_closed or (self._span.stop is not None and self._next >= self._span.stop)
+
+    def _delivered(self) -> int:
+        """Return how many elements were delivered, over all epochs and all runs before."""
+        return self._resume_point.handed if self._run is None else self._run.delivered
 
     def _begin_next(self) -> Epoch[T]:
         if self._is_at_end():
@@ -398,7 +411,12 @@ class Epochs(Generic[T]):
         if number == self._resume_point.epoch:  # the rest of it
             done, skip = self._resume_point.batches, self._resume_point.skip
             resume_point = resume_point._replace(batches=done, skip=skip)
-        self._epoch = Epoch(self._pipeline, resume_point, self._watch, run, self._run_lock)
+        if self._steps is None:
+            self._epoch = Epoch(self._pipeline, resume_point, self._watch, run, self._run_lock)
+        else:
+            self._epoch = LimitedEpoch(
+                self._pipeline, resume_point, self._watch, run, self._run_lock, self._steps
+            )
         return self._epoch
 
     def _refuse_endless_empty(self, last: Epoch[T]) -> None:
@@ -665,6 +683,69 @@ class Epoch(Generic[T]):
             raise RuntimeError(
                 f"epoch {self._number} was left when the next one began; take its batches first"
             )
+
+
+class LimitedEpoch(Epoch[T]):
+    """An epoch of a run that ends after a number of steps: it ends there at the latest.
+
+    It is a class of its own so that other epochs need not ask behind each element.
+
+    Args:
+        pipeline: as for `Epoch`, like the next four.
+        resume_point: where it begins.
+        watch: where monitors find the parts of the run.
+        run: the run that it is part of.
+        turns: the lock of that run.
+        steps: of the run, over all its epochs and all runs before.
+    """
+
+    def __init__(
+        self,
+        pipeline: BasePipeline[T],
+        resume_point: ResumePoint,
+        watch: Watch,
+        run: ThreadRun | AsyncRun,
+        turns: RunLock,
+        steps: int,
+    ) -> None:
+        super().__init__(pipeline, resume_point, watch, run, turns)
+        self._counted: ThreadRun | AsyncRun = run
+        self._steps = steps
+        self._steps_left = max(0, steps - run.delivered)  # when it begins
+
+    def __len__(self) -> int:
+        return min(super().__len__(), self._steps_left)
+
+    @property
+    def left(self) -> int | None:
+        left = super().left
+        return None if left is None else min(left, max(0, self._steps - self._counted.delivered))
+
+    async def __anext__(self) -> T:
+        if not self._run_lock.aio.locked():
+            self._end_after_steps()
+        return await super().__anext__()
+
+    def _begin(self, turn: object) -> Taken | BegunFlow | Exception | None:
+        # Another thread may be about to take the last one: first that is decided.
+        self._run_lock.wait_until_free()
+        self._end_after_steps()
+        return super()._begin(turn)
+
+    def _next(self, begun: Taken | BegunFlow | Exception | None) -> T:
+        if begun is None:
+            self._end_after_steps()
+        return super()._next(begun)
+
+    async def _next_async(self, begun: Taken | BegunFlow | None) -> T:
+        if begun is None:
+            self._end_after_steps()
+        return await super()._next_async(begun)
+
+    def _end_after_steps(self) -> None:
+        is_current = not (self._has_ended or self._was_left)
+        if is_current and self._counted.delivered >= self._steps:
+            self._done, self._has_ended = self.done, True
 
 
 def _refuse_if_begun(begun: Any, what: str, has_run: bool) -> None:

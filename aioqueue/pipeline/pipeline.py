@@ -18,7 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from aioqueue.base.hints import hint_attributes, hint_methods
 from aioqueue.base.public_names import public
@@ -27,11 +27,14 @@ from aioqueue.pipeline.stages.base import BaseStage
 from aioqueue.workers.options import (
     Array,
     BatchOptions,
+    DataclassLike,
+    DroppingOptions,
     FunctionWithRng,
     Later,
     NamedTupleLike,
     OneComponent,
     PrepareOptions,
+    TypedDictLike,
 )
 
 if TYPE_CHECKING:
@@ -41,17 +44,67 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E")
 K = TypeVar("K")
+E_co = TypeVar("E_co", covariant=True)
+
+
+class _StagesOfDataclasses(Protocol[E_co]):
+    """What `Stages` of dataclasses are. Of a type variable in the place of ``self``, mypy checks
+    no bound, so there are two: one is found, and the other one is checked."""
+
+    def _found(self) -> E_co: ...
+    def _checked(self) -> DataclassLike: ...
 
 
 @hint_attributes("a source or pipeline")
 class Stages(RunMethods[T_co]):
     """The methods that add a stage. Sources and pipelines share them."""
 
+    if TYPE_CHECKING:  # see `_StagesOfDataclasses`
+
+        def _found(self) -> T_co: ...
+        def _checked(self) -> T_co: ...
+
     @abstractmethod
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
         """This pipeline with one more stage."""
 
-    # The first two are for functions that make an example later, or several.
+    # Of each four, the first two are for functions that make an example later, or several.
+    @overload
+    def prepare(
+        self,
+        function: Callable[[T_co], Later[E | None]],
+        *,
+        drop_none: Literal[True],
+        buffer_size: int | None = None,
+        **options: Unpack[DroppingOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def prepare(
+        self,
+        function: FunctionWithRng[T_co, Later[E | None]],
+        *,
+        drop_none: Literal[True],
+        buffer_size: int | None = None,
+        **options: Unpack[DroppingOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def prepare(
+        self,
+        function: Callable[[T_co], E | None],
+        *,
+        drop_none: Literal[True],
+        buffer_size: int | None = None,
+        **options: Unpack[DroppingOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def prepare(
+        self,
+        function: FunctionWithRng[T_co, E | None],
+        *,
+        drop_none: Literal[True],
+        buffer_size: int | None = None,
+        **options: Unpack[DroppingOptions],
+    ) -> Pipeline[E]: ...
     @overload
     def prepare(
         self,
@@ -125,13 +178,45 @@ class Stages(RunMethods[T_co]):
 
         return self._with(Prepare(function, buffer_size, {**options}))
 
+    @overload
     def flat(
         self,
-        function: Callable[..., Iterable[E] | Awaitable[Iterable[E]] | AsyncIterator[E]],
+        function: Callable[[T_co], Awaitable[Iterable[E]] | AsyncIterator[E]],
         *,
         buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
-    ) -> Pipeline[E]:
+    ) -> Pipeline[E]: ...
+    @overload
+    def flat(
+        self,
+        function: FunctionWithRng[T_co, Awaitable[Iterable[E]] | AsyncIterator[E]],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def flat(
+        self,
+        function: Callable[[T_co], Iterable[E]],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def flat(
+        self,
+        function: FunctionWithRng[T_co, Iterable[E]],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    def flat(
+        self,
+        function: Callable[..., Any],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[Any]:
         """Call a function with every item, on workers, and flatten the iterables that it returns.
 
         The examples of one item are passed on together, when the last one is made. So they must
@@ -235,14 +320,19 @@ class Stages(RunMethods[T_co]):
     def batch(
         self, size: int, *, collate: Callable[[list[Any]], E], **options: Unpack[BatchOptions]
     ) -> Pipeline[E]: ...
+    # Classes of yours stay, and with them the types of their fields: of a batch, all are arrays.
     @overload
     def batch(
-        self: Stages[NamedTupleLike], size: int, **options: Unpack[BatchOptions]
-    ) -> Pipeline[Any]: ...
+        self: Stages[NamedTupleLike[E]], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[E]: ...
     @overload
     def batch(
         self: Stages[tuple[OneComponent, ...]], size: int, **options: Unpack[BatchOptions]
     ) -> Pipeline[tuple[Array, ...]]: ...
+    @overload
+    def batch(
+        self: Stages[TypedDictLike[E]], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[E]: ...
     @overload
     def batch(
         self: Stages[Mapping[K, OneComponent]], size: int, **options: Unpack[BatchOptions]
@@ -251,6 +341,16 @@ class Stages(RunMethods[T_co]):
     def batch(
         self: Stages[OneComponent], size: int, **options: Unpack[BatchOptions]
     ) -> Pipeline[Array]: ...
+    @overload
+    def batch(
+        self: Stages[tuple[Any, ...] | Mapping[Any, Any]],
+        size: int,
+        **options: Unpack[BatchOptions],
+    ) -> Pipeline[Any]: ...
+    @overload
+    def batch(
+        self: _StagesOfDataclasses[E], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[E]: ...
     @overload
     def batch(
         self,
@@ -294,7 +394,10 @@ class Stages(RunMethods[T_co]):
                 such as ``"image.exif"``; ``True`` for all that are no arrays, numbers or text.
 
         Returns:
-            A pipeline of batches: per component an array of shape ``(size, *shape)``.
+            A pipeline of batches: per component an array of shape ``(size, *shape)``. For type
+            checkers, a batch of named tuples, dataclasses or typed dicts has their class. So
+            annotate a field with a type that holds in both, such as ``Any`` for an int, whose batch
+            is an array.
 
         Raises:
             InvalidArgumentError: an argument is wrong.
@@ -365,6 +468,8 @@ class Stages(RunMethods[T_co]):
         *,
         padding_value: Any = 0,
         on_too_long: Literal["fail", "skip", "split"] = "fail",
+        cut: bool = False,
+        loss_mask: bool = False,
     ) -> Pipeline[Any]:
         """Pack sequences into rows of a fixed length, each into the first row that has room.
 
@@ -372,18 +477,28 @@ class Stages(RunMethods[T_co]):
         method is first fit (Johnson, "Near-optimal bin packing algorithms", 1973) with a bounded
         number of open rows.
 
+        With ``cut=True``, sequences follow each other without gaps, as is usual for language
+        models: a row is filled to its end, and the rest of a sequence that does not fit begins the
+        next row, as a segment of its own. Only the last row of an epoch is padded.
+
         Args:
             length: how long a row is, >= 1.
             padding_value: fills the rest of a row; as for `batch`.
             on_too_long: what to do with a sequence that is longer than a row: ``"fail"`` raises,
                 ``"skip"`` drops it, ``"split"`` cuts it into pieces. An empty sequence is dropped.
+                With ``cut=True`` any length fits.
+            cut: whether to fill rows to their ends, and to cut sequences there.
+            loss_mask: whether to add a loss mask for a model that predicts the next entry.
 
         Returns:
             A pipeline of rows. For an example that is an array, a row is ``(row, segment_ids,
             positions)``; for a tuple, ``(*rows, segment_ids, positions)``; for a mapping, a dict
             with these two additional keys; for another container, it and both arrays. Segments
             count from 1 within a row, and 0 is padding. Positions count from 0 within a segment.
-            Both are int32 of shape ``(length,)``. All components of an example must have the same
+            Both are int32 of shape ``(length,)``. With ``loss_mask=True``, a third array
+            ``loss_mask`` follows, bool of the same shape: whether the next entry of the row belongs
+            to the same segment, so that it can be predicted from this one. It is false at the end
+            of each segment, and for padding. All components of an example must have the same
             length. As in a batch, the first example fixes the dtypes, and the shapes of entries.
 
         Raises:
@@ -391,7 +506,7 @@ class Stages(RunMethods[T_co]):
         """
         from aioqueue.pipeline.stages.pack import Pack
 
-        return self._with(Pack(length, padding_value, on_too_long))
+        return self._with(Pack(length, padding_value, on_too_long, cut=cut, loss_mask=loss_mask))
 
     def unbatch(self) -> Pipeline[Any]:
         """Split batches into their rows again.

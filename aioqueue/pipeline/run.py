@@ -213,6 +213,11 @@ class _Run(ABC):
             layouts=() if self._builder is None else self._builder.layouts(),
         )
 
+    @property
+    def delivered(self) -> int:
+        """How many rows were delivered, over all epochs and all runs before."""
+        return self._delivered.count
+
     def delivered_in(self, epoch: int, otherwise: int) -> int:
         """How many rows of an epoch were delivered; `otherwise` if the run is in another epoch."""
         if self._node is None:

@@ -41,6 +41,7 @@ class RunMethods(ABC, Generic[T_co]):
         watchdog: float | None = None,
         journal: str | PathLike[str] | None = None,
         raise_single: bool = False,
+        steps: int | None = None,
     ) -> Epochs[T_co]:
         """Iterate over several epochs in one run.
 
@@ -64,6 +65,9 @@ class RunMethods(ABC, Generic[T_co]):
                 file of another run is renamed, and not overwritten.
             raise_single: whether a single failure is raised as itself, so that an ``except
                 KeyError`` around the loop works. Several failures are always an `ExceptionGroup`.
+            steps: how many elements the run has in all, instead of a number of epochs: a new epoch
+                begins whenever one ends before. So ranks whose epochs have different lengths make
+                equally many steps. With ``resume``, those of the runs before count.
 
         Returns:
             An iterable of epochs, for ``for`` and ``async for``. Each epoch is an iterable of what
@@ -79,13 +83,26 @@ class RunMethods(ABC, Generic[T_co]):
 
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
+        if steps is not None:
+            steps = checked_count(steps, "steps")
+            if count is not None:
+                raise InvalidArgumentError(
+                    f"steps: got {steps} together with count={count}; expected only one of them:"
+                    " epochs begin until all steps are made"
+                )
         if start and resume is not None:
             raise InvalidArgumentError(
                 f"start: got {start} together with resume; expected only one of them: the position"
                 " says in which epoch to begin, and count is the number of all epochs from 0 on"
             )
         return Epochs(
-            self._pipeline(), EpochRange(start, stop), resume, watchdog, journal, raise_single
+            self._pipeline(),
+            EpochRange(start, stop),
+            resume,
+            watchdog,
+            journal,
+            raise_single,
+            steps,
         )
 
     @overload

@@ -39,7 +39,7 @@ from aioqueue.core.attempts import (
 from aioqueue.core.elements.spec import BatchT, Columns, ElementT, Typed
 from aioqueue.core.fast_path import NOTHING
 from aioqueue.core.meters import current_meter
-from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
+from aioqueue.errors import CancelledError, OutOfRangeError
 from aioqueue.queues.leases import QueueLeases
 from aioqueue.queues.queue_core import QueueCore, QueueFace, add_rows_note
 from aioqueue.worlds.current import current_waker
@@ -216,14 +216,21 @@ class AsyncMethods(QueueFace[ElementT]):
 
     @overload
     def batches(
-        self: AsyncMethods[Typed[Any, T]], n: int, *, drop_remainder: bool = False
+        self: AsyncMethods[Typed[Any, T]],
+        n: int,
+        *,
+        drop_remainder: bool = False,
+        max_wait: float | None = None,
     ) -> AsyncBatches[T]: ...
     @overload
-    def batches(self, n: int, *, drop_remainder: bool = False) -> AsyncBatches[list[ElementT]]: ...
-    def batches(self, n: int, *, drop_remainder: bool = False) -> AsyncBatches[Any]:
-        if self._core.check_batch_size(n) == 0:
-            raise InvalidArgumentError("n: got 0; expected an int >= 1")
-        return AsyncBatches(self, n, drop_remainder)
+    def batches(
+        self, n: int, *, drop_remainder: bool = False, max_wait: float | None = None
+    ) -> AsyncBatches[list[ElementT]]: ...
+    def batches(
+        self, n: int, *, drop_remainder: bool = False, max_wait: float | None = None
+    ) -> AsyncBatches[Any]:
+        n, max_wait = self._core.check_batches(n, drop_remainder, max_wait)
+        return AsyncBatches(self, n, drop_remainder, max_wait)
 
     # Calls that have used up what the face may move without asking.
 
@@ -521,25 +528,30 @@ class AsyncMethods(QueueFace[ElementT]):
 class AsyncBatches(Generic[BatchT]):
     """An async iterator over batches; `batches` returns it."""
 
-    __slots__ = ("_drop_remainder", "_n", "_queue")
+    __slots__ = ("_drop_remainder", "_max_wait", "_n", "_queue")
 
-    def __init__(self, queue: AsyncMethods[Any], n: int, drop_remainder: bool) -> None:
+    def __init__(
+        self, queue: AsyncMethods[Any], n: int, drop_remainder: bool, max_wait: float | None = None
+    ) -> None:
         self._queue = queue
         self._n = n
         self._drop_remainder = drop_remainder
+        self._max_wait = max_wait
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return on_one_line(f"<{kind} of {self._n} from '{self._queue.name}'>")
 
     def _leases(self) -> QueueLeases:
-        return QueueLeases(self._queue, self._n, up_to=not self._drop_remainder)
+        return QueueLeases(
+            self._queue, self._n, up_to=not self._drop_remainder, max_wait=self._max_wait
+        )
 
     def _on_both_faces(self) -> tuple[Any, Any]:
         """Return the same batches for threads, and for tasks."""
         queue: Any = self._queue
         blocking, aio = (
-            face.batches(self._n, drop_remainder=self._drop_remainder)
+            face.batches(self._n, drop_remainder=self._drop_remainder, max_wait=self._max_wait)
             for face in (queue.sync, queue.aio)
         )
         return blocking, aio
@@ -561,7 +573,7 @@ class AsyncBatches(Generic[BatchT]):
             if self._drop_remainder:
                 batch = await self._queue.dequeue_many(self._n)
             else:
-                batch = await self._queue.dequeue_up_to(self._n)
+                batch = await self._queue.dequeue_up_to(self._n, self._max_wait)
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is not an end
                 shorten(end)

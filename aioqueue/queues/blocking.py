@@ -34,7 +34,6 @@ from aioqueue.core.meters import current_meter
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,
-    InvalidArgumentError,
     OutOfRangeError,
 )
 from aioqueue.queues.leases import QueueLeases
@@ -217,14 +216,21 @@ class BlockingMethods(QueueFace[ElementT]):
 
     @overload
     def batches(
-        self: BlockingMethods[Typed[Any, T]], n: int, *, drop_remainder: bool = False
+        self: BlockingMethods[Typed[Any, T]],
+        n: int,
+        *,
+        drop_remainder: bool = False,
+        max_wait: float | None = None,
     ) -> Batches[T]: ...
     @overload
-    def batches(self, n: int, *, drop_remainder: bool = False) -> Batches[list[ElementT]]: ...
-    def batches(self, n: int, *, drop_remainder: bool = False) -> Batches[Any]:
-        if self._core.check_batch_size(n) == 0:
-            raise InvalidArgumentError("n: got 0; expected an int >= 1")
-        return Batches(self, n, drop_remainder)
+    def batches(
+        self, n: int, *, drop_remainder: bool = False, max_wait: float | None = None
+    ) -> Batches[list[ElementT]]: ...
+    def batches(
+        self, n: int, *, drop_remainder: bool = False, max_wait: float | None = None
+    ) -> Batches[Any]:
+        n, max_wait = self._core.check_batches(n, drop_remainder, max_wait)
+        return Batches(self, n, drop_remainder, max_wait)
 
     def _complete_wait(
         self, attempt: UntilClosed | UntilDone, method: str, timeout: float | None
@@ -377,25 +383,34 @@ class BlockingMethods(QueueFace[ElementT]):
 class Batches(Generic[BatchT]):
     """An iterator over batches; `batches` returns it."""
 
-    __slots__ = ("_drop_remainder", "_n", "_queue")
+    __slots__ = ("_drop_remainder", "_max_wait", "_n", "_queue")
 
-    def __init__(self, queue: BlockingMethods[Any], n: int, drop_remainder: bool) -> None:
+    def __init__(
+        self,
+        queue: BlockingMethods[Any],
+        n: int,
+        drop_remainder: bool,
+        max_wait: float | None = None,
+    ) -> None:
         self._queue = queue
         self._n = n
         self._drop_remainder = drop_remainder
+        self._max_wait = max_wait
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return f"<{kind} of {self._n} from '{self._queue.name}'>"
 
     def _leases(self) -> QueueLeases:
-        return QueueLeases(self._queue, self._n, up_to=not self._drop_remainder)
+        return QueueLeases(
+            self._queue, self._n, up_to=not self._drop_remainder, max_wait=self._max_wait
+        )
 
     def _on_both_faces(self) -> tuple[Any, Any]:
         """Return the same batches for threads, and for tasks."""
         queue: Any = self._queue
         blocking, aio = (
-            face.batches(self._n, drop_remainder=self._drop_remainder)
+            face.batches(self._n, drop_remainder=self._drop_remainder, max_wait=self._max_wait)
             for face in (queue.sync, queue.aio)
         )
         return blocking, aio
@@ -417,7 +432,7 @@ class Batches(Generic[BatchT]):
             if self._drop_remainder:
                 batch = self._queue.dequeue_many(self._n)
             else:
-                batch = self._queue.dequeue_up_to(self._n)
+                batch = self._queue.dequeue_up_to(self._n, self._max_wait)
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is not an end
                 shorten_again(end)

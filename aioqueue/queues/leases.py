@@ -35,16 +35,24 @@ class QueueLeases:
         face: either face of the queue.
         n: how many elements to take as a batch; ``None``: single ones.
         up_to: whether the last batch may have fewer.
+        max_wait: seconds after which a batch takes what is there; ``None`` for no limit.
     """
 
-    def __init__(self, face: Any, n: int | None = None, *, up_to: bool = False) -> None:
+    def __init__(
+        self,
+        face: Any,
+        n: int | None = None,
+        *,
+        up_to: bool = False,
+        max_wait: float | None = None,
+    ) -> None:
         self._aio = face.aio
         self._sync = face.sync
         self._core = face._core
         self._machine = face._core.machine
         self._n = n
         self._up_to = up_to
-        self._from_row = face.sync._from_row
+        self._max_wait = max_wait
         self._borrower = Borrower(current_loops.get())
         self._last_owner: weakref.ref[Any] | None = None  # the latest of its owners
         self._user: weakref.ref[Any] | None = None
@@ -99,7 +107,7 @@ class QueueLeases:
         """
         take = self._new_take()
         if not (take.single and self._machine.try_grant(take, None)):
-            self._sync._complete(take, "dequeue", None)
+            self._sync._complete(take, "dequeue", None, self._max_wait or None)
             self._machine.count_wait(take, 0.0)  # that of a lease which did not wait
         self._add_owner(current_thread())
         return self._record(key, take)
@@ -119,7 +127,7 @@ class QueueLeases:
         has_suspended = False
         try:
             if not (take.single and self._machine.try_grant(take, None)):
-                has_suspended = await aio._complete(take)
+                has_suspended = await aio._complete(take, self._max_wait or None)
                 self._machine.count_wait(take, 0.0)
             # After the grant, so that no other task is served in between. A cancellation here gives
             # the lease back.
@@ -172,7 +180,13 @@ class QueueLeases:
         n = self._n
         if n is None:
             return Take(1, True, leased=True, borrower=self._borrower)
-        return Take(n, up_to=self._up_to, leased=True, borrower=self._borrower)
+        return Take(
+            n,
+            up_to=self._up_to,
+            expired=self._max_wait == 0,
+            leased=True,
+            borrower=self._borrower,
+        )
 
     def _record(self, key: Hashable, take: Take) -> Any:
         """Record a lease; return the element."""
@@ -184,7 +198,8 @@ class QueueLeases:
             if self._is_over:
                 raise CancelledError(f"the loop that reads '{self.name}' is over")
             if take.single:
-                from_row, row = self._from_row, take.held.single
+                # Asked for each time: sharing the queue replaces it.
+                from_row, row = self._sync._from_row, take.held.single
                 return row if from_row is None else from_row(row)
             return self._batch_from(take)
         except BaseException:

@@ -209,7 +209,9 @@ class QueueMethods(Generic[ElementT]):
         """
         raise NotImplementedError
 
-    def batches(self, n: int, *, drop_remainder: bool = False) -> Any:
+    def batches(
+        self, n: int, *, drop_remainder: bool = False, max_wait: float | None = None
+    ) -> Any:
         """Iterate over batches of n elements until the queue is closed and empty.
 
         If a failure has closed the queue, the iteration raises `OutOfRangeError` at its end, with
@@ -219,9 +221,13 @@ class QueueMethods(Generic[ElementT]):
             n: the number of elements per batch, >= 1.
             drop_remainder: leave fewer than n last elements in the queue, instead of returning a
                 smaller last batch.
+            max_wait: seconds after which a batch takes what is there, or else the first elements to
+                arrive, as for `dequeue_up_to`; ``None`` waits for n elements. Whole batches
+                (``drop_remainder``) cannot have it.
 
         Raises:
-            InvalidArgumentError: n is wrong, or the queue was made without shapes.
+            InvalidArgumentError: an argument is not as described, or the queue was made without
+                shapes.
 
         Cancellation:
             As for `dequeue_many`. You can continue the iteration afterwards.

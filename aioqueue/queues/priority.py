@@ -38,6 +38,10 @@ class PriorityConstructor(QueueFace[ElementT]):
     Component 0 of every element is its priority, an int64 scalar. Do not list it in ``dtypes``.
     Elements are ``(priority, *components)``, or ``(priority, object)`` in a queue of objects.
 
+    As long as elements with small priorities come faster than they are taken, they starve the
+    others. If that must not be, let the priorities of later elements grow with the time: see
+    the page on choosing a queue, and ``ageing`` of a `Batcher`.
+
     Args:
         capacity: how many elements fit: an int >= 1, or ``None`` for no bound.
         dtypes: as for `FIFOQueue`, without that of the priority.

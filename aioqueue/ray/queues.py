@@ -260,11 +260,12 @@ class RayQueue(_SharedMethods):
         columns = await self._client.drive_async(self._calls.take(n, True, max_wait))
         return self._calls.batch_of(columns)
 
-    def batches(self, n: int, *, drop_remainder: bool = False) -> AsyncBatches[Any]:
+    def batches(
+        self, n: int, *, drop_remainder: bool = False, max_wait: float | None = None
+    ) -> AsyncBatches[Any]:
         """Iterate over batches until the queue is closed and empty: see `dequeue_up_to`."""
-        if self._calls.core.check_batch_size(n) == 0:
-            raise InvalidArgumentError("n: got 0; expected an int >= 1")
-        return AsyncBatches(self, n, drop_remainder)  # type: ignore[arg-type]
+        n, max_wait = self._calls.core.check_batches(n, drop_remainder, max_wait)
+        return AsyncBatches(self, n, drop_remainder, max_wait)  # type: ignore[arg-type]
 
     def __aiter__(self) -> RayQueue:
         """Iterate over elements, dequeuing each, until the queue is closed and empty.
@@ -435,11 +436,12 @@ class BlockingRayQueue(_SharedMethods):
         columns = self._client.drive(self._calls.take(n, True, max_wait), timeout)
         return self._calls.batch_of(columns)
 
-    def batches(self, n: int, *, drop_remainder: bool = False) -> Batches[Any]:
+    def batches(
+        self, n: int, *, drop_remainder: bool = False, max_wait: float | None = None
+    ) -> Batches[Any]:
         """See `RayQueue.batches`."""
-        if self._calls.core.check_batch_size(n) == 0:
-            raise InvalidArgumentError("n: got 0; expected an int >= 1")
-        return Batches(self, n, drop_remainder)  # type: ignore[arg-type]
+        n, max_wait = self._calls.core.check_batches(n, drop_remainder, max_wait)
+        return Batches(self, n, drop_remainder, max_wait)  # type: ignore[arg-type]
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``, which would consume the elements.

@@ -320,7 +320,13 @@ class Reader(BuiltinSource[T]):
     @property
     def quarantine(self) -> list[Quarantined]:
         """The damaged files that were left out so far, each once: ``item`` is the path, ``offset``
-        where the damage is. They are those of all runs through this reader."""
+        where the damage is. They are those of all runs through this reader. If a quarantine file
+        lists them, they are read from it, and memory does not keep them.
+
+        Raises:
+            OSError: the quarantine file cannot be read.
+            DataLossError: it does not have all of them any more.
+        """
         return self._damaged.records()
 
     def _damaged_files(self) -> list[Quarantined]:

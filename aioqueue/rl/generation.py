@@ -16,6 +16,7 @@ from aioqueue.base.arguments import (
 from aioqueue.coordination.cancellations import Call as TaskCall
 from aioqueue.coordination.classify import Classification, classify
 from aioqueue.coordination.misuse import refuse_generators
+from aioqueue.coordination.no_queue import NoQueue
 from aioqueue.coordination.tasks import new_loop_runner, new_tasks, wait_shielded
 from aioqueue.coordination.workers import LoopThread
 from aioqueue.errors import InvalidArgumentError, WorkerDiedError, describe_exception
@@ -95,6 +96,7 @@ class Generation:
         self._core = core
         self._work = work
         self.name: Final = f"aioqueue-{core.name}"
+        self.filled = NoQueue(core.name)
 
     def __repr__(self) -> str:
         return f"<generation of {self._core} by {function_name(self._work.function)}>"
@@ -111,15 +113,6 @@ class Generation:
         core.coordinator = coordinator
 
     # What a drain of the coordinator requires.
-
-    @property
-    def filled(self) -> None:
-        """No queue of ours: the trainer takes steps."""
-        return None
-
-    @property
-    def filled_name(self) -> str:
-        return self._core.name
 
     def drain(self) -> None:
         """Ask for no more prompts: what exists is trained."""

@@ -20,11 +20,12 @@ from time import monotonic, perf_counter
 from typing import Any, Final
 
 from aioqueue.base.arguments import Answers
+from aioqueue.coordination.classify import as_failure
 from aioqueue.core.meters import current_meter
-from aioqueue.errors import counted
+from aioqueue.errors import counted, describe_exception
 from aioqueue.items.item import EpochEnd
 from aioqueue.workers.flow_control import Pending
-from aioqueue.workers.options import Rate
+from aioqueue.workers.options import AdaptiveRate, Rate
 
 _KEYS_BEFORE_CLEANUP: Final = 1024
 """With so many keys it is not yet worth looking for those that can be forgotten."""
@@ -56,6 +57,9 @@ class KeyLimit:
         self.max_per_key = max_per_key
         self._most: float = inf if max_per_key is None else max_per_key
         self._rate = rate
+        self.now: Callable[[], float] = monotonic
+        """The clock of the workers, which only they may read."""
+        self._asked_at = 0.0  # when an item was last given a place, or refused one by its rate
         self._inside: dict[Hashable, int] = {}
         self._aside: dict[Hashable, deque[Pending]] = {}
         self._due: dict[Hashable, float] = {}  # when keys may have a place again, by their rate
@@ -97,7 +101,7 @@ class KeyLimit:
     def due(self, most: int) -> list[Pending]:
         """Return items that were put aside and whose rates give them a place now."""
         found: list[Pending] = []
-        now = monotonic() if self._due else 0.0
+        now = self.now() if self._due else 0.0
         for key in [key for key, at in self._due.items() if at <= now]:
             del self._due[key]
             while len(found) < most and (next_pending := self._admit_next(key)) is not None:
@@ -113,7 +117,7 @@ class KeyLimit:
 
     def seconds(self) -> float | None:
         """Return the seconds until `due` may have an item; ``None`` if only a place can help."""
-        return max(0.0, min(self._due.values()) - monotonic()) if self._due else None
+        return max(0.0, min(self._due.values()) - self.now()) if self._due else None
 
     def _has_place_for(self, pending: Pending) -> bool:
         """Give an item a place if there is one; if only the rate forbids it, note until when."""
@@ -124,13 +128,45 @@ class KeyLimit:
         rate = self._rate
         if isinstance(pending.item.value, EpochEnd):
             rate = None  # the end of an epoch calls no function
-        if rate is not None and not rate.take(key, monotonic()):
-            self._due[key] = rate.next(key)
-            self.is_newly_due = True
-            return False
+        if rate is not None:
+            now = self._asked_at = self.now()
+            if not rate.take(key, now):
+                self._due[key] = rate.next(key)
+                self.is_newly_due = True
+                return False
+            pending.placed_at = now
         self._inside[key] = inside + 1
         pending.has_place = True
         return True
+
+    def is_refusal(self, error: BaseException) -> bool:
+        """Return whether a failure is a refusal, to which the rate adapts.
+
+        Raises:
+            BaseException: what the function ``on`` of the `AdaptiveRate` raised.
+        """
+        rate = self._rate
+        if not (isinstance(rate, AdaptiveBuckets) and isinstance(error, Exception)):
+            return False
+        try:
+            return rate.options.is_refusal(error)
+        except BaseException as raised:  # nothing is awaited here, so no task was cancelled
+            raise as_failure(raised, f"on raised {describe_exception(raised)}")  # noqa: B904
+
+    def call_refused(self, pending: Pending, delay: float | None) -> None:
+        """Slow down an item's key, whose call was refused.
+
+        Args:
+            pending: the item, which still has its place.
+            delay: the seconds after which it is to be retried; ``None``: it is not.
+        """
+        assert isinstance(self._rate, AdaptiveBuckets)
+        key = pending.key
+        self._rate.refuse(key, pending.placed_at, self.now(), delay or 0.0)
+        # Items that are put aside may have a time from before the refusal.
+        if key in self._due:
+            self._due[key] = self._rate.next(key)
+            self.is_newly_due = True
 
     def _admit_next(self, key: Hashable) -> Pending | None:
         """Admit and return the first waiting item of a key, if it can have a place now."""
@@ -151,7 +187,8 @@ class KeyLimit:
         items = f"{counted(aside, 'item')} put aside"
         if key in self._due:
             of = "" if self._key_of is _one_key else f" of key {key!r}"
-            return f"rate: the next one{of} may begin later, {items}"
+            slowed = "" if self._rate is None else self._rate.describe(key, self._asked_at)
+            return f"rate: the next one{of} may begin later{slowed}, {items}"
         return f"concurrency_key: all {self.max_per_key} of key {key!r} are in preparation, {items}"
 
     def count_idle(self, more: int) -> None:
@@ -230,11 +267,103 @@ class TokenBuckets:
         """Return when the next call of a key may begin; a time in the past means now."""
         return self._full_at.get(key, -inf) - self._tolerance
 
+    def describe(self, key: Hashable, now: float) -> str:
+        """Return in words how far the rate of a key is below the given one, if it is."""
+        return ""
+
     def _forget(self, now: float) -> None:
         """Forget the keys whose buckets are full again: they are as if never used."""
         self._full_at = {key: at for key, at in self._full_at.items() if at > now}
         # Only when there are twice as many again, so that the cost per call stays constant.
         self._most = max(_KEYS_BEFORE_CLEANUP, 2 * len(self._full_at))
+
+
+class AdaptiveBuckets(TokenBuckets):
+    """The same, with rates that give way to refusals. Not thread-safe.
+
+    The rate of a key grows with the time alone, so no call has to report that it went well, and a
+    key that was not used recovers, too.
+
+    Args:
+        options: the rates.
+        burst: how many calls may begin at once after a pause, >= 1. After a refusal none may,
+            until the rate has recovered.
+    """
+
+    def __init__(self, options: AdaptiveRate, burst: int) -> None:
+        super().__init__(options.most, burst)
+        self.options: AdaptiveRate = options
+        self._highest = 1 / options.most.interval
+        self._lowest = self._highest / 100 if options.least is None else 1 / options.least.interval
+        # For each key that has not recovered: calls per second after the last cut, and when that
+        # was; and the time before which no call begins.
+        self._cuts: dict[Hashable, tuple[float, float]] = {}
+        self._paused: dict[Hashable, float] = {}
+
+    def take(self, key: Hashable, now: float) -> bool:
+        """Begin a call, if that is allowed now."""
+        if not self._cuts:
+            return super().take(key, now)
+        if self._paused.get(key, -inf) > now:
+            return False
+        rate = self._rate_of(key, now)
+        if rate is None:
+            return super().take(key, now)
+        full_at = self._full_at.get(key, now)
+        if full_at > now:
+            return False
+        self._full_at[key] = now + 1 / rate
+        return True
+
+    def next(self, key: Hashable) -> float:
+        """Return when the next call of a key may begin; a time in the past means now."""
+        if key not in self._cuts:
+            return super().next(key)
+        return max(self._full_at.get(key, -inf), self._paused.get(key, -inf))
+
+    def refuse(self, key: Hashable, began: float, now: float, delay: float) -> None:
+        """Note that a call was refused.
+
+        Args:
+            key: its key.
+            began: when the call began.
+            now: the time.
+            delay: the seconds for which no call of this key is to begin.
+        """
+        cut = self._cuts.get(key)
+        # Several calls were under way. One cut answers them all: those that began before it would
+        # not have been refused at the new rate. (In TCP: one cut for each round trip.)
+        if cut is None or began >= cut[1]:
+            rate = self._rate_of(key, now) or self._highest
+            self._cuts[key] = (max(rate * self.options.cut, self._lowest), now)
+        self._paused[key] = max(self._paused.get(key, -inf), now + delay)
+        # A burst that was saved up must not follow; the next call has the interval of the new rate.
+        self._full_at[key] = max(self._full_at.get(key, now), now + 1 / self._cuts[key][0])
+
+    def describe(self, key: Hashable, now: float) -> str:
+        """Return in words how far the rate of a key is below the given one, if it is."""
+        rate = self._rate_of(key, now)
+        return "" if rate is None else f" (after refusals {rate:.3g} per second)"
+
+    def _rate_of(self, key: Hashable, now: float) -> float | None:
+        """Return the calls per second of a key; ``None``: it has recovered, or was never cut."""
+        cut = self._cuts.get(key)
+        if cut is None:
+            return None
+        rate, since = cut
+        # While it is paused, nothing shows that the server would accept more.
+        seconds = max(0.0, now - max(since, self._paused.get(key, since)))
+        rate += seconds / self.options.recovery * self._highest
+        if rate < self._highest:
+            return rate
+        self._cuts.pop(key, None)
+        self._paused.pop(key, None)
+        return None
+
+    def _forget(self, now: float) -> None:
+        for key in list(self._cuts):
+            self._rate_of(key, now)
+        super()._forget(now)
 
 
 class Inbox:
@@ -246,8 +375,15 @@ class Inbox:
 
     def __init__(self, limit: KeyLimit | None = None) -> None:
         self._limit = limit
+        self._now: Callable[[], float] = monotonic
         self._ready: deque[Pending] = deque()
         self._later: list[tuple[float, int, Pending]] = []  # a heap of (when, number, item)
+
+    def set_clock(self, clock: Callable[[], float]) -> None:
+        """Measure times by another clock from now on: that of an event loop."""
+        self._now = clock
+        if self._limit is not None:
+            self._limit.now = clock
 
     def put(self, pending: Pending) -> None:
         self._ready.append(pending)
@@ -258,11 +394,11 @@ class Inbox:
 
     def put_off(self, pending: Pending, seconds: float) -> None:
         """Add an item that is to be retried after some time."""
-        heapq.heappush(self._later, (monotonic() + seconds, pending.item.number, pending))
+        heapq.heappush(self._later, (self._now() + seconds, pending.item.number, pending))
 
     def take(self, n: int) -> list[Pending]:
         """Return up to n items; due retries go first."""
-        now = monotonic()
+        now = self._now()
         if self._limit is not None:
             self._ready.extendleft(reversed(self._limit.due(n)))
         pendings: list[Pending] = []
@@ -278,7 +414,7 @@ class Inbox:
         due = None if self._limit is None else self._limit.seconds()
         if not self._later:
             return due
-        later = max(0.0, self._later[0][0] - monotonic())
+        later = max(0.0, self._later[0][0] - self._now())
         return later if due is None else min(later, due)
 
     def is_newly_due(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from aioqueue import InvalidArgumentError
-from aioqueue.base.arguments import checked_delay, is_int
+from aioqueue.base.arguments import delay_of, is_int
 from aioqueue.coordination.classify import as_failure
 from aioqueue.errors import add_note, counted, describe_exception
 from aioqueue.items.item import Delivered, EpochEnd, Item, ItemCounts, Prepared
@@ -82,8 +82,7 @@ class FailurePolicy:
         if retry is None or failures > retry.times or not isinstance(error, retry.on):
             return None
         try:
-            backoff = retry.backoff
-            return checked_delay(backoff(failures) if callable(backoff) else backoff)
+            return delay_of(retry.backoff, failures, error)
         except BaseException as raised:  # nothing is awaited here, so no task was cancelled
             raise as_failure(raised, f"backoff raised {describe_exception(raised)}")  # noqa: B904
 
@@ -166,6 +165,7 @@ class PrepareProgress:
         self._workers_died = 0
         self._timed_out = 0
         self._abandoned = 0
+        self._refused = 0
         self.is_known: Callable[[Item], bool] | None = None
         """Returns whether an earlier run has counted an item (and listed it if skipped). It does
         not need the item's value."""
@@ -192,6 +192,7 @@ class PrepareProgress:
             self._window.taken,
             self._timed_out,
             self._abandoned,
+            self._refused,
         )
 
     @synchronized
@@ -199,6 +200,11 @@ class PrepareProgress:
         """Count an item that was cut short; this many abandoned threads still run."""
         self._timed_out += 1
         self._abandoned = abandoned
+
+    @synchronized
+    def note_refusal(self) -> None:
+        """Count a call that a server has refused, by an `AdaptiveRate`."""
+        self._refused += 1
 
     @synchronized
     def entered(self, examples: int) -> None:

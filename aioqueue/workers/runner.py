@@ -31,8 +31,9 @@ from aioqueue.workers.calls import ItemCall
 from aioqueue.workers.executor import Executor, find_executor
 from aioqueue.workers.flow_control import DefaultInFlight, InFlightWindow, OutputBuffer
 from aioqueue.workers.job import Job
-from aioqueue.workers.key_limits import KeyLimit, TokenBuckets
+from aioqueue.workers.key_limits import AdaptiveBuckets, KeyLimit, TokenBuckets
 from aioqueue.workers.options import (
+    AdaptiveRate,
     Autotune,
     Items,
     OnError,
@@ -280,7 +281,7 @@ def prepare(
     limit_bytes: int | None = None,
     concurrency_key: Callable[[T], Hashable] | None = None,
     max_per_key: int | None = None,
-    rate: Rate | None = None,
+    rate: Rate | AdaptiveRate | None = None,
     burst: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
@@ -304,7 +305,7 @@ def prepare(
     limit_bytes: int | None = None,
     concurrency_key: Callable[[T], Hashable] | None = None,
     max_per_key: int | None = None,
-    rate: Rate | None = None,
+    rate: Rate | AdaptiveRate | None = None,
     burst: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
@@ -327,7 +328,7 @@ def prepare(
     limit_bytes: int | None = None,
     concurrency_key: Callable[[T], Hashable] | None = None,
     max_per_key: int | None = None,
-    rate: Rate | None = None,
+    rate: Rate | AdaptiveRate | None = None,
     burst: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
@@ -391,7 +392,8 @@ def prepare(
         max_per_key: the number of items of one key, >= 1; only with ``concurrency_key``.
         rate: how often the function may be called, such as ``per_second(100)``; with
             ``concurrency_key``, for each key. Each attempt counts. Items that have to wait are put
-            aside, so that those of other keys go first. ``None`` for no limit.
+            aside, so that those of other keys go first. An `AdaptiveRate` gives way when the
+            server refuses calls. ``None`` for no limit.
         burst: how many calls may begin at once after a pause, >= 1; only with ``rate``. ``None``
             is 1.
         item_timeout: seconds that each attempt to prepare an item may take; ``None`` for no limit.
@@ -495,7 +497,7 @@ def _runner(
     limit_bytes: int | None = None,
     concurrency_key: Callable[[Any], Hashable] | None = None,
     max_per_key: int | None = None,
-    rate: Rate | None = None,
+    rate: Rate | AdaptiveRate | None = None,
     burst: int | None = None,
     item_timeout: float | None = None,
     on_error: OnError = "stop",
@@ -622,8 +624,10 @@ def _checked_buckets(rate: Any, burst: Any) -> TokenBuckets | None:
                 f"burst: got {burst!r} without rate; expected both, as in rate=per_second(100)"
             )
         return None
-    if not isinstance(rate, Rate):
+    if not isinstance(rate, Rate | AdaptiveRate):
         raise InvalidArgumentError(
-            f"rate: got {rate!r}; expected per_second(100), per_minute(20), or None"
+            f"rate: got {rate!r}; expected per_second(100), per_minute(20), an AdaptiveRate, or"
+            " None"
         )
-    return TokenBuckets(rate, 1 if burst is None else checked_count(burst, "burst", least=1))
+    burst = 1 if burst is None else checked_count(burst, "burst", least=1)
+    return TokenBuckets(rate, burst) if isinstance(rate, Rate) else AdaptiveBuckets(rate, burst)

@@ -27,6 +27,7 @@ class PrepareStatistics:
             that the stop dropped.
         timed_out: items cut short by ``item_timeout``, counted per attempt.
         left_behind: threads abandoned after a timeout that were still running when last checked.
+        refused: calls that failed with a refusal, if the rate is an `AdaptiveRate`.
     """
 
     prepared: int = 0
@@ -38,6 +39,7 @@ class PrepareStatistics:
     in_flight: int = 0
     timed_out: int = 0
     left_behind: int = 0
+    refused: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class StageStatistics(PrepareStatistics, _Stage):
     These are the counts of a `prepare`, plus details of the stage. An item counts when it is
     prepared, which may be an epoch before you use it. A resumed run continues the counts of the run
     before, which its state contains as far as you used the items: so over all runs each item counts
-    once. Only ``workers_died`` and ``in_flight`` concern this process alone.
+    once. Only ``workers_died``, ``refused`` and ``in_flight`` concern this process alone.
 
     Attributes:
         stage: the stage's name and details, as drawings of the pipeline show them.

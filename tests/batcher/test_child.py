@@ -62,6 +62,7 @@ class Program:
         self.channel, self.arena = channel, arena
         self.allocator: Allocator = requests_half(arena)
         self.blocks = 0  # of the last batch's results, in the memory
+        self.has_failed = False  # whether the last batch has failed as a whole
 
     def receive(self) -> Any:
         return pickle.loads(self.channel.receive())
@@ -70,7 +71,7 @@ class Program:
         """Results and failures of the requests of a batch."""
         sent = [pack((one,), self.arena, self.allocator) for one in requests]
         self.channel.send(pickle.dumps((number, sent), 5))
-        outcomes = self.receive()
+        outcomes, self.has_failed = self.receive()
         self.blocks = sum(len(blocks) for _, blocks, _ in outcomes)
         return [self.read(*outcome) for outcome in outcomes]
 
@@ -141,6 +142,7 @@ def test_a_failure_is_that_of_the_whole_batch_and_the_next_batch_works(
             assert isinstance(first, Exception)
             assert isinstance(second, Exception)
             assert kind in f"{first!r} {first.__cause__!r}"
+            assert program.has_failed
 
 
 def test_a_request_that_cannot_be_unpickled_fails_alone() -> None:
@@ -166,6 +168,7 @@ def test_a_returned_failure_is_that_of_its_request() -> None:
         first, bad, last = program.ask(1, "bad", 3)
         assert (first, last) == (1, 3)
         assert isinstance(bad, ValueError)
+        assert not program.has_failed
 
 
 def test_a_function_that_cannot_be_imported_is_refused() -> None:

@@ -114,8 +114,15 @@ def test_a_worker_that_keeps_failing_is_reported(run: Callable[..., Any]) -> Non
     queue = aioqueue.FIFOQueue(8)
     last = CrashError("c")
     script = Script(queue, 1, CrashError("a"), CrashError("b"), last, 2)
+    heard = []
+
+    def listen(failures: int, *, error: Exception) -> float:
+        heard.append((failures, str(error)))
+        return failures / 1e4
+
     with pytest.raises(ExceptionGroup) as caught:
-        run(queue, Restart(2, backoff=lambda failures: failures / 1e4), script)
+        run(queue, Restart(2, backoff=listen), script)
+    assert heard == [(1, "a"), (2, "b")]
     assert last in caught.value.exceptions
     assert any("started again 2 times before" in note for note in notes(last))
     assert any("after CrashError: b" in note for note in notes(last))

@@ -277,6 +277,9 @@ STAGES: dict[type[Any], StageExample] = {
             "pieces": lambda one, how, n: packed(
                 how.prepare(one, sequence), 5, n, on_too_long="split"
             ),
+            "cut": lambda one, how, n: how.prepare(one, sequence).pack(
+                5 + n, cut=True, loss_mask=True
+            ),
         },
         rows=lambda row: rows_in(tuple(np.asarray(part)[None] for part in row)),
     ),

@@ -29,6 +29,12 @@ def double(number: int) -> int:
     return 2 * number
 
 
+def refuse_even(number: int) -> int:
+    if number % 2 == 0:
+        raise ValueError(f"{number} is even")
+    return number
+
+
 def starts_a_process(number: int) -> int:
     multiprocessing.Process(target=double, args=(number,)).start()
     return number

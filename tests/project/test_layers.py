@@ -27,9 +27,11 @@ ROOMS = (
     ("coordination",),
     ("processes",),
     ("batcher", "latest"),
+    ("remote",),
+    ("sharing",),
     ("sync",),
     ("",),  # the package itself
-    ("testing", "preemption"),
+    ("preemption",),
     ("items",),
     ("fingerprints",),
     ("sources",),
@@ -45,6 +47,7 @@ ROOMS = (
     ("readers",),
     ("sinks",),
     ("inputs",),
+    ("testing",),
     ("torch", "prometheus", "ray", "asgi", "rl"),
     ("compat",),
     ("inspection",),
@@ -387,7 +390,7 @@ def test_anyio_and_asyncio_are_imported_only_where_they_have_a_place() -> None:
     users = {part(module) for module in CORE if "anyio" in outside(module)}
     assert users == {"errors", "worlds", "coordination", "batcher"}  # worlds: their scopes
     users = {part(module) for module in CORE if "asyncio" in outside(module)}
-    assert users == {"errors", "worlds", "coordination", "batcher"}
+    assert users == {"errors", "worlds", "coordination", "batcher", "testing"}
 
 
 def test_trio_is_imported_by_its_own_module_only() -> None:

@@ -265,6 +265,16 @@ class TestQueues:
         del run
         assert rest_of(queue) == [3, 4, 5, 6, 7, 8, 9]
 
+    def test_batches_that_do_not_wait_to_be_full_go_back_too(self) -> None:
+        queue = filled(5)
+        run = iter(from_iterable(queue.batches(3, max_wait=0)).prepare(same, workers=1))
+        assert [next(run), next(run)] == [[0, 1, 2], [3, 4]]
+        queue.enqueue(5)
+        assert next(run) == [5]
+        queue.enqueue(6)
+        del run
+        assert rest_of(queue) == [6]
+
     def test_a_skipped_item_does_not_go_back(self) -> None:
         queue = filled(6)
 

@@ -710,6 +710,25 @@ class TestUpTo:
         await queue.enqueue_many(kind.batch([1, 2, 3]))
         assert kind.in_order(kind.numbers(await putting.result())) == [1, 2, 3]
 
+    async def test_batches_with_max_wait(self, world: World, kind: Kind) -> None:
+        queue = kind.make(world)
+        await queue.enqueue_many(kind.batch([1, 2, 3, 4, 5]))
+        batches = aiter(queue.batches(2, max_wait=0))
+        sizes = [len(kind.numbers(await anext(batches))) for _ in range(3)]
+        assert sizes == [2, 2, 1]
+        taking = world.spawn(batches.__anext__)
+        await world.in_line(taking, queue.dequeue)
+        assert not taking.done, "an empty batch"
+        await queue.enqueue(kind.element(6))
+        assert kind.numbers(await taking.result()) == [6]
+        queue.close()
+        with pytest.raises(StopAsyncIteration):
+            await anext(batches)
+        with pytest.raises(InvalidArgumentError, match=r"^max_wait: got 1.* with drop_remainder"):
+            queue.batches(2, max_wait=1, drop_remainder=True)
+        with pytest.raises(InvalidArgumentError, match=r"^max_wait: got -1"):
+            queue.batches(2, max_wait=-1)
+
     async def test_max_wait_is_not_used_up_by_a_full_batch(self, world: World, kind: Kind) -> None:
         queue = kind.make(world)
         taking = await world.begin(queue.dequeue_up_to, 2, max_wait=3600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import io
 import json
@@ -18,6 +19,7 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import (
+    Quarantined,
     TFRecordWriter,
     items,
     mix,
@@ -266,6 +268,28 @@ class TestQuarantine:
             list(reader)
             assert [record.item for record in reader.quarantine] == [paths[1], paths[3]]
         assert len(file.read_text().splitlines()) == 5
+
+    def test_records_are_in_the_file_alone(self, tmp_path: Path) -> None:
+        paths = []
+        for number in range(50):
+            path = tmp_path / f"{number:02}.jsonl"
+            path.write_text('{"a": 1}\n{"a": \n')
+            paths.append(str(path))
+        listed = tmp_path / "bad.jsonl"
+        reader = read_json_lines(paths, on_error="skip", quarantine=listed)
+        for _ in range(2):
+            assert len(list(reader)) == 50
+            assert [record.item for record in reader.quarantine] == paths
+        gc.collect()
+        kept = [one for one in gc.get_objects() if isinstance(one, Quarantined)]
+        assert not [one for one in kept if one.item in paths]
+        again = read_json_lines(paths[:2], on_error="skip", quarantine=listed)
+        list(again)
+        assert [record.item for record in again.quarantine] == paths[:2]
+        assert len(listed.read_text().splitlines()) == 50
+        listed.write_text(listed.read_text().split("\n", 1)[1])
+        with pytest.raises(DataLossError, match="of 1 damaged file are gone: the file was changed"):
+            _ = reader.quarantine
 
     def test_a_run_that_has_stopped_may_skip_from_there(self, paths: list[str]) -> None:
         reader = read_lines(paths, seed=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Hashable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.inputs import Rate, Retry, numbers, per_minute, per_second, prepare
+from aioqueue.inputs import AdaptiveRate, Rate, Retry, numbers, per_minute, per_second, prepare
 from aioqueue.items.item import Item
 from aioqueue.workers import key_limits
 from aioqueue.workers.flow_control import Pending
-from aioqueue.workers.key_limits import Inbox, KeyLimit, TokenBuckets
+from aioqueue.workers.key_limits import AdaptiveBuckets, Inbox, KeyLimit, TokenBuckets
 from tests.kit import functions
 from tests.kit.going import results
 from tests.kit.preparing import Gate, fitting
@@ -60,6 +61,76 @@ class TestBuckets:
         for second in range(10_000):
             assert buckets.take(second, float(second))
         assert len(buckets._full_at) < 3000
+
+
+def adapting(**options: Any) -> AdaptiveBuckets:
+    rate = AdaptiveRate(per_second(10), on=ConnectionError, recovery=100, **options)
+    return AdaptiveBuckets(rate, 3)
+
+
+def begins(buckets: AdaptiveBuckets, now: float, count: int, key: Hashable = "a") -> list[float]:
+    """Return when calls begin if there are always some to begin."""
+    begun = []
+    for _ in range(count):
+        now = max(now, buckets.next(key))
+        assert buckets.take(key, now)
+        begun.append(round(now, 6))
+    return begun
+
+
+class TestAdaptiveBuckets:
+    def test_without_refusals_it_is_the_rate(self) -> None:
+        assert begins(adapting(), 5, 5) == [5, 5, 5, 5.1, 5.2]
+
+    def test_a_refusal_halves_the_rate_of_its_key_which_grows_again(self) -> None:
+        buckets = adapting()
+        assert begins(buckets, 0, 1) == [0]
+        buckets.refuse("a", 0, 1, 0)
+        found = begins(buckets, 1, 200)
+        assert found[0] == 1.2, "no burst follows a refusal"
+        intervals = [later - now for now, later in pairwise(found)]
+        assert intervals[0] == pytest.approx(0.2, rel=0.01)
+        assert intervals == sorted(intervals, reverse=True)
+        assert "after refusals" in buckets.describe("a", found[-1])
+        assert begins(buckets, 5, 2, "b") == [5, 5], "another key is as fast as ever"
+        # By a tenth per second in 100 s: after 50 s it is as before.
+        assert buckets.describe("a", 51.1) == ""
+        assert begins(buckets, 60, 4) == [60, 60, 60, 60.1]
+        assert not buckets._cuts
+        assert not buckets._paused
+
+    def test_calls_from_before_the_cut_do_not_cut_again(self) -> None:
+        buckets = adapting()
+        for _ in range(3):
+            buckets.refuse("a", 0.5, 1, 0)
+        assert buckets._rate_of("a", 1) == 5
+        buckets.refuse("a", 1, 2, 0)
+        assert buckets._rate_of("a", 2) == pytest.approx(2.55)
+
+    @given(st.lists(st.floats(0, 5), max_size=60))
+    def test_it_stays_between_its_bounds(self, pauses: list[float]) -> None:
+        buckets, now = adapting(least=per_second(2)), 0.0
+        for pause in pauses:
+            now += pause
+            buckets.refuse("a", now, now, 0)
+            assert buckets.next("a") <= now + 0.5 + 1e-9
+        last = begins(buckets, now, 40)
+        for one, other in pairwise(last):
+            assert 0 <= other - one <= 0.5 + 1e-9
+
+    def test_no_call_begins_while_the_refused_one_waits(self) -> None:
+        buckets = adapting()
+        buckets.refuse("a", 0, 1, 30)
+        assert not buckets.take("a", 30.9)
+        assert begins(buckets, 1, 2)[0] == 31
+        assert buckets._rate_of("a", 31) == 5, "it does not grow during the pause"
+
+    def test_keys_that_have_recovered_are_forgotten(self) -> None:
+        buckets = adapting()
+        for second in range(5000):
+            assert buckets.take(second, float(second))
+            buckets.refuse(second, second, second, 0)
+        assert len(buckets._cuts) < 3000
 
 
 class TestPlaces:
@@ -195,6 +266,50 @@ class TestRuns:
         assert list(found) == list(range(20))
         assert len(begun[None]) == 40
 
+    @pytest.mark.slow(but="thread")
+    @pytest.mark.parametrize("where", ["thread", "task", "process"])
+    @pytest.mark.parametrize("timed", [None, 100])
+    def test_refusals_are_counted_and_slow_down(self, where: Any, timed: float | None) -> None:
+        queue = sync.FIFOQueue(30)
+        function = functions.refuse_even
+        runner = prepare(
+            range(9),
+            function if where == "process" else fitting(function, where),
+            into=queue,
+            where=where,
+            rate=AdaptiveRate(per_second(10_000), on=ValueError, least=per_second(5000)),
+            on_error=Retry(1, backoff=0.001, then="skip"),
+            item_timeout=timed,
+        )
+        with sync.Coordinator() as coord:
+            coord.start(runner)
+            assert sorted(queue) == [1, 3, 5, 7]
+        counts = runner.statistics()
+        assert (counts.refused, counts.retried, counts.skipped) == (10, 5, 5)
+
+    def test_what_is_no_refusal(self) -> None:
+        queue = sync.FIFOQueue(30)
+        runner = prepare(
+            range(3),
+            functions.refuse_even,
+            into=queue,
+            rate=AdaptiveRate(per_second(10_000), on=lambda error: "3" in str(error)),
+            on_error="skip",
+        )
+        with sync.Coordinator() as coord:
+            coord.start(runner)
+            assert list(queue) == [1]
+        assert runner.statistics().refused == 0
+
+    def test_what_the_question_raises_is_reported(self) -> None:
+        def broken(error: Exception) -> bool:
+            raise LookupError("no status")
+
+        rate = AdaptiveRate(per_second(10_000), on=broken)
+        with pytest.raises(ExceptionGroup) as caught:
+            list(numbers(3).prepare(functions.refuse_even, rate=rate, on_error="skip"))
+        assert caught.group_contains(LookupError, match="no status")
+
     @pytest.mark.slow
     @pytest.mark.parametrize("where", ["thread", "task"])
     def test_a_place_released_before_its_time_wakes_a_sleeping_worker(self, where: Any) -> None:
@@ -247,6 +362,22 @@ class TestArguments:
     def test_of_prepare(self, options: dict[str, Any], why: str) -> None:
         with pytest.raises(InvalidArgumentError, match=why):
             numbers(3).prepare(abs, **options)
+
+    @pytest.mark.parametrize(
+        ("options", "why"),
+        [
+            ({"most": 9}, r"most: got 9; expected per_second\(100\)"),
+            ({"on": "429"}, "on: got '429'; expected an exception class"),
+            ({"least": per_second(11)}, r"least: got per_second\(11\); expected a rate of at most"),
+            ({"least": 1}, "least: got 1"),
+            ({"cut": 1}, r"cut: got 1; expected a number in \(0, 1\)"),
+            ({"cut": 0}, "cut: got 0"),
+            ({"recovery": 0}, "recovery: got 0"),
+        ],
+    )
+    def test_of_adaptive_rates(self, options: dict[str, Any], why: str) -> None:
+        with pytest.raises(InvalidArgumentError, match=f"^{why}"):
+            AdaptiveRate(**{"most": per_second(10), "on": OSError, **options})
 
     def test_of_rates(self) -> None:
         assert per_minute(30) == Rate(30, 60.0)

@@ -25,7 +25,7 @@ from aioqueue.sources.kinds.source import Source, read_quarantine
 from aioqueue.workers.options import Retry
 from aioqueue.workers.retries import FailurePolicy
 from aioqueue.workers.runner import PrepareRunner, prepare
-from tests.kit.functions import noise, refuses_thirteens
+from tests.kit.functions import noise, refuse_even, refuses_thirteens
 from tests.kit.preparing import Runner, drained, failures_of, in_loop, prepared
 from tests.kit.worlds import World
 
@@ -256,6 +256,21 @@ class TestRetry:
         queue = sync.FIFOQueue(N)
         drained(queue, prepare([1], flaky(3), into=queue, on_error=Retry(3, backoff)))
         assert asked == [1, 2, 3]
+
+    @pytest.mark.slow(but="thread")
+    @pytest.mark.parametrize("where", ["thread", "task", "process"])
+    def test_a_backoff_gets_the_failure_if_it_wants_it(self, where: Any) -> None:
+        asked: list[tuple[int, str]] = []
+
+        def listen(failures: int, *, error: Exception) -> float:
+            asked.append((failures, str(error)))
+            return 0.0
+
+        queue = sync.FIFOQueue(N)
+        function: Any = in_loop(refuse_even) if where == "task" else refuse_even
+        on_error = Retry(2, listen, then="skip")
+        drained(queue, prepare([1, 2], function, into=queue, where=where, on_error=on_error))
+        assert asked == [(1, "2 is even"), (2, "2 is even")]
 
     def test_a_wrong_backoff_is_reported(self) -> None:
         queue = sync.FIFOQueue(N)

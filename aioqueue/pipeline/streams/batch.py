@@ -261,7 +261,10 @@ def batch(
 
     Returns:
         An `AsyncBatchStream` or a `BatchStream`: an iterator over batches with the structure of an
-        example. Each component is an array of shape ``(n, *shape)``.
+        example. Each component is an array of shape ``(n, *shape)``: a batch of tuples is one tuple
+        of arrays, and a batch of named tuples is one of their class. With ``dtypes``, these decide
+        the structure, as for a `FIFOQueue`. (`AsyncQueue.batches` returns lists of the elements as
+        they are, if the queue has no dtypes.)
 
     Raises:
         InvalidArgumentError: any argument is not as described.

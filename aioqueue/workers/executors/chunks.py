@@ -475,7 +475,6 @@ class ChunkExecutor(Executor, Generic[ConnectionT], registered=False):
         self._inbox.put_back(pendings)
 
     def _failed(self, pending: Pending, error: Exception) -> None:
-        self._inbox.release_place(pending)
         self._inbox.failed(pending, error)
 
     def _recover(self, connection: ConnectionT) -> Loss:

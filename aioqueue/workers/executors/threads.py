@@ -355,8 +355,6 @@ class ThreadExecutor(Executor):
             worker.call_finished()
             worker.item = None
             in_progress.clear()
-            # First the place: `failed` may end this worker, and the others wait for the place.
-            inbox.release_place(pending)
             inbox.failed(pending, self._job.failure_of_item(raised))
             return False
         is_made = type(examples) is tuple

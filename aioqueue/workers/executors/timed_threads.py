@@ -145,11 +145,10 @@ class TimedThreadExecutor(ThreadExecutor):
             finally:
                 del failure, error  # their tracebacks contain this frame
         if self._inbox is not None:
-            # With a key limit, the inbox has the item retried, by any worker. Its place must be
-            # free first: the retry may go to another worker at once, and it needs a place.
+            # With a key limit, the inbox has the item retried, by any worker, once its place is
+            # free.
             pending = timed.in_progress.pending
             assert pending is not None
-            self._inbox.release_place(pending)
             self._inbox.failed(pending, error)
             return None
         failures = timed.failures + 1

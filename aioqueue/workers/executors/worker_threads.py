@@ -375,7 +375,7 @@ class SimpleDelivery(ThreadDelivery):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self._to_row, self._try_enqueue = job.into.sync._steps_of_enqueue() or (None, _never)
+        self._to_row, self._try_enqueue = job.into.sync._steps_of_enqueue() or (None, never_enqueue)
         self._by_item = job.by_item
 
     @property
@@ -402,7 +402,8 @@ class SimpleDelivery(ThreadDelivery):
                 self._job.notify_room()
 
 
-def _never(row: Any) -> bool:
+def never_enqueue(row: Any) -> bool:
+    """Return false: the queue has an `enqueue` of its own, which has to be called."""
     return False
 
 
@@ -749,7 +750,13 @@ class ThreadInbox:
             BaseException: the failure, if it ends everything; or what else ends the worker.
         """
         pending.failures += 1
-        delay = self._job.progress.failed(pending.item, error, pending.failures)
+        try:
+            delay = self._job.progress.failed(pending.item, error, pending.failures)
+            self._adapt_rate(pending, error, delay)
+        finally:
+            # Behind the rate, which may slow down its key: the place may go to another item now.
+            # This also comes if the failure ends the worker, since others wait for the place.
+            self.release_place(pending)
         if delay is None:
             retried = pending.failures - 1
             self._delivery.deliver(Prepared(pending.item, failures=retried, is_skipped=True))
@@ -757,6 +764,13 @@ class ThreadInbox:
         with self._lock:
             self._inbox.put_off(pending, delay)
             self._work_came.notify_all()  # idle workers must know the time of the retry
+
+    def _adapt_rate(self, pending: Pending, error: BaseException, delay: float | None) -> None:
+        keys = self._job.key_limit
+        if keys is not None and keys.is_refusal(error):
+            self._job.progress.note_refusal()
+            with self._lock:
+                keys.call_refused(pending, delay)
 
     def notify_resize(self) -> None:
         self._work_came.notify_all()
