@@ -22,6 +22,7 @@ class TestExplanations:
             async with generating(world, rollouts, engine):
                 taking = world.spawn(Trainer(world, rollouts).get)
                 await world.until(lambda: rollouts.statistics().ready == 1)
+                await world.until(lambda: (1, 1, 1) in engine.running)
                 await world.until(lambda: rollouts._core.waiting_takers())
                 for text in (str(rollouts.explain()), str(aioqueue.explain())):
                     assert (
