@@ -13,7 +13,7 @@ from typing import Any
 
 import aioqueue
 
-__all__ = ("by_hand", "ours")
+__all__ = ("manual", "ours")
 
 BATCH = 4
 GROUP = 8
@@ -112,7 +112,7 @@ class HandWritten:
             self.condition.notify_all()
 
 
-async def by_hand(generate: Generate, groups: int, steps_ahead: int = 1) -> int:
+async def manual(generate: Generate, groups: int, steps_ahead: int = 1) -> int:
     """Train groups by hand; return how many rollouts were trained."""
     manager = HandWritten(range(groups), generate, steps_ahead=steps_ahead, in_flight=IN_FLIGHT)
     admission = asyncio.create_task(manager.admit())

@@ -1,7 +1,7 @@
 """The state of a `RolloutQueue`, shared by its faces: the machine, and who waits for it.
 
 Every event goes through `RolloutCore.apply`: the machine decides under the lock, and what it asks
-for is done after the release (`_perform`). What comes out of order between threads does no harm. A
+for is done after the release (`_perform`). Threads may do it in another order, without harm. A
 call that is started after it was cancelled finds that it may not enter; a cancellation that comes
 before its start finds nothing to cancel.
 
@@ -98,7 +98,7 @@ class Evaluation:
         work: what generates them; ``None`` for the function of the training.
         ended: opens when they have ended.
         group: the result.
-        error: why there is none.
+        error: what has ended it without a result.
     """
 
     def __init__(self, number: int, host: RolloutHost | None, work: Any) -> None:

@@ -361,7 +361,7 @@ class RolloutQueueFace(Generic[P, R]):
         return statistics_of(self._core)
 
     def explain(self) -> Explanation:
-        """Explain what the trainer waits for: which rollouts of which prompts, since when, where.
+        """Explain what the trainer waits for: names of rollouts and prompts, times and places.
 
         Any thread may call it at any time.
         """
@@ -480,7 +480,7 @@ class RolloutQueueMethods(RolloutQueueFace[P, R]):
         No rollout begins inside: none of a new group, no further one, no retry and no evaluation.
         What is in flight continues. When the block ends without an error, the version is the number
         of steps in the new weights, and these steps are done. When it is cancelled or fails, the
-        version stays, and the generation goes on with the old weights.
+        version stays, and the generation continues with the old weights.
 
         Args:
             weights: are published to `policy`, at the end of the block.
@@ -592,7 +592,7 @@ def checked_drain(drain: Any) -> Any:
     """Return what the machine calls ``drain=``.
 
     Raises:
-        InvalidArgumentError: it is none of the choices.
+        InvalidArgumentError: it is another value.
     """
     if not isinstance(drain, bool) and drain != "safe":
         raise InvalidArgumentError(f"drain: got {drain!r}; expected a bool or 'safe'")

@@ -115,7 +115,7 @@ class CancelsInAPublication(RolloutMachine):
         self.is_paused = paused
 
 
-class SlotBackAtTheHandOut(RolloutMachine):
+class SlotBackAtDelivery(RolloutMachine):
     """A slot is free when its group is handed out: ``steps_ahead=0`` is one step stale."""
 
     def _load(self) -> float:
@@ -373,7 +373,7 @@ FOUND_BY: Final[dict[str, str]] = {
     "ReturnsAPart": "oldest cancel G2 again",
     "PublicationCancels": "ready G2 frozen",
     "CancelsInAPublication": "ready G2 fail in a publication",
-    "SlotBackAtTheHandOut": "strict B1 S0 refuse",
+    "SlotBackAtDelivery": "strict B1 S0 refuse",
     "SlotBackAtPublicationOnly": "oldest second",
     "PublicationStopsAdmissionOnly": "ready B1 S1 refuse",
     "EvaluationNeedsASlot": "ready S0 evaluate",
