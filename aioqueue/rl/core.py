@@ -14,6 +14,7 @@ always possible, since nobody else is granted one in between.
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import threading
 from collections import deque
@@ -26,7 +27,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from aioqueue import Latest
 from aioqueue.base.arguments import checked_count
-from aioqueue.errors import InvalidArgumentError, add_note
+from aioqueue.errors import InvalidArgumentError, add_note, counted
 from aioqueue.items.value_text import short_value
 from aioqueue.rl.clock import IdleTimes
 from aioqueue.rl.machine import NOTHING, Effects, MachineGroup, RolloutCall, RolloutMachine, Stored
@@ -40,6 +41,7 @@ from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import Owner, in_trio, running_loop
 
+_log: Final = logging.getLogger("aioqueue")
 _numbers = itertools.count(1)
 _main_thread: Final = threading.main_thread().ident
 
@@ -158,6 +160,18 @@ class Publisher:
         self.drained = Gate()
         self.began = perf_counter()
         self.drain = "no"
+
+
+def check_answer(is_accepted: Any) -> None:
+    """Check what ``accept`` has returned.
+
+    Raises:
+        InvalidArgumentError: nothing.
+    """
+    if is_accepted is None:
+        raise InvalidArgumentError(
+            "accept: returned None; expected whether to train on the group: True or False"
+        )
 
 
 class RolloutCore:
@@ -385,6 +399,21 @@ class RolloutCore:
             self._evaluated(group)
         if self.machine.is_stopped or effects.is_end:
             self.over.open()
+        if effects.is_end:
+            self._warn_of_no_step()
+
+    def _warn_of_no_step(self) -> None:
+        """Log that everything was refused or dropped: the loop of the trainer does not say so."""
+        machine = self.machine
+        dropped = sum(machine.dropped.values())
+        if machine.step or machine.is_stopped or not machine.refused + dropped:
+            return
+        _log.warning(
+            "%s has ended without a step: %s refused, %s dropped",
+            self,
+            counted(machine.refused, "group"),
+            counted(dropped, "group"),
+        )
 
     def _host_of(self, call: RolloutCall) -> RolloutHost | None:
         payload = call.group.payload
@@ -512,6 +541,7 @@ class RolloutCore:
                 assert self.host is not None
                 self.host.spawn(partial(self._judge_async, group, is_accepted))
                 return
+            check_answer(is_accepted)
             weight = self._weight(public)
         except BaseException as error:
             self._judging_failed(group, error)
@@ -526,6 +556,7 @@ class RolloutCore:
         try:
             public = self._public_group(group)
             is_accepted = await (accept(public) if answer is None else answer)
+            check_answer(is_accepted)
             weight = self._weight(public)
         except Exception as error:
             self._judging_failed(group, error)

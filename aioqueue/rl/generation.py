@@ -173,7 +173,7 @@ class Generation:
         core = self._core
         call = TaskCall()
         try:
-            async with new_host(core, self._work) as host:
+            async with new_host(core, self._work, coordinator.register) as host:
                 core.host = host
                 host.closes_prompts = True
                 try:

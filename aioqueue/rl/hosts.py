@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 
 import anyio
 
+from aioqueue.base.arguments import function_name, refuse_awaitable
 from aioqueue.coordination.cancellations import is_cancellation, running_task, shielded
 from aioqueue.coordination.classify import as_failure, is_fatal
 from aioqueue.coordination.tasks import threadsafe_caller, wait_shielded
@@ -64,7 +65,9 @@ class Work:
 class LoopHost(ABC):
     """Runs rollouts in the event loop that runs now, and on threads; see `new_host`."""
 
-    def __init__(self, core: RolloutCore, work: Work) -> None:
+    def __init__(
+        self, core: RolloutCore, work: Work, register: Callable[[threading.Thread], object] | None
+    ) -> None:
         self._core = core
         self._work = work
         self._call_soon = threadsafe_caller()
@@ -73,7 +76,7 @@ class LoopHost(ABC):
         self._idle = Gate()
         self._is_leaving = False
         self._timers: dict[object, Callable[[], object]] = {}
-        self._threads = ThreadPool(core, self)
+        self._threads = ThreadPool(core, self, register)
         self._next = core.first_ordinal
         self.closes_prompts = False
 
@@ -107,7 +110,7 @@ class LoopHost(ABC):
         """Whether no task is left."""
 
     def _check_idle(self) -> None:
-        if self._is_leaving and self._is_empty and self._threads.is_empty:
+        if self._is_leaving and self._is_empty and self._threads.may_be_left:
             self._idle.open()
 
     def threads_are_idle(self) -> None:
@@ -309,8 +312,10 @@ class LoopHost(ABC):
 
 
 class _AsyncioHost(LoopHost):
-    def __init__(self, core: RolloutCore, work: Work) -> None:
-        super().__init__(core, work)
+    def __init__(
+        self, core: RolloutCore, work: Work, register: Callable[[threading.Thread], object] | None
+    ) -> None:
+        super().__init__(core, work, register)
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[asyncio.Task[Any], RolloutCall | None] = {}
         self._by_call: dict[RolloutCall, asyncio.Task[Any]] = {}
@@ -365,8 +370,10 @@ class _AsyncioHost(LoopHost):
 
 
 class _TrioHost(LoopHost):
-    def __init__(self, core: RolloutCore, work: Work) -> None:
-        super().__init__(core, work)
+    def __init__(
+        self, core: RolloutCore, work: Work, register: Callable[[threading.Thread], object] | None
+    ) -> None:
+        super().__init__(core, work, register)
         self._scopes: dict[Any, anyio.CancelScope] = {}
         self._tasks: dict[Any, object] = {}
         self._group = anyio.create_task_group()
@@ -420,34 +427,55 @@ class _TrioHost(LoopHost):
             scope.cancel()
 
 
-def new_host(core: RolloutCore, work: Work) -> LoopHost:
-    """Make a host in the running event loop."""
-    return _AsyncioHost(core, work) if running_loop() is not None else _TrioHost(core, work)
+def new_host(
+    core: RolloutCore,
+    work: Work,
+    register: Callable[[threading.Thread], object] | None = None,
+) -> LoopHost:
+    """Make a host in the running event loop.
+
+    Args:
+        core: the queue.
+        work: the function of the calls that do not bring one.
+        register: is called with each thread before it starts, and waits for it. Without it, the
+            host waits for its threads itself.
+    """
+    kind = _AsyncioHost if running_loop() is not None else _TrioHost
+    return kind(core, work, register)
 
 
 class ThreadPool:
     """Threads that call a plain function. They start when needed, and end with the host."""
 
-    def __init__(self, core: RolloutCore, host: LoopHost) -> None:
+    def __init__(
+        self,
+        core: RolloutCore,
+        host: LoopHost,
+        register: Callable[[threading.Thread], object] | None,
+    ) -> None:
         self._core = core
         self._host = host
+        self._register = register
         self._queue: SimpleQueue[tuple[RolloutCall, Work] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._waiting = 0
+        self._queued = 0
         self._left = 0
         """Calls that were added and have not ended."""
         self.runs: dict[RolloutCall, threading.Thread] = {}
 
     @property
-    def is_empty(self) -> bool:
-        return not self._left
+    def may_be_left(self) -> bool:
+        """Whether nobody has to wait for calls here."""
+        return not self._left or self._register is not None
 
     def add(self, call: RolloutCall, work: Work) -> None:
         """Call a function on a thread as soon as one is free."""
         with self._lock:
             self._left += 1
-            is_needed = self._left > self._waiting and len(self._threads) < work.threads
+            self._queued += 1
+            is_needed = self._queued > self._waiting and len(self._threads) < work.threads
             if is_needed:
                 number = len(self._threads)
                 thread = threading.Thread(
@@ -460,6 +488,8 @@ class ThreadPool:
         self._queue.put((call, work))
         if is_needed:
             try:
+                if self._register is not None:
+                    self._register(thread)  # before it starts: a stop must find it
                 thread.start()
             except RuntimeError:
                 with self._lock:
@@ -481,6 +511,7 @@ class ThreadPool:
             taken = self._queue.get()
             with self._lock:
                 self._waiting -= 1
+                self._queued -= taken is not None
             if taken is None:
                 return
             call, work = taken
@@ -507,6 +538,7 @@ class ThreadPool:
         try:
             context = host._context.copy()
             result = context.run(work.function, call.group.prompt.value, rollout)
+            refuse_awaitable(function_name(work.function), result)
         except BaseException as error:
             if not isinstance(error, Exception):
                 error = as_failure(

@@ -152,12 +152,12 @@ def test_no_rollout_sees_the_context_of_another(world: World) -> None:
         token = variable.set("of the program")
         seen = []
 
-        def look(prompt: Any, rollout: Any) -> Any:
+        def note(prompt: Any, rollout: Any) -> Any:
             seen.append(variable.get())
             variable.set(f"of {prompt}")
             return prompt
 
-        engine = Engine(world, result=look)
+        engine = Engine(world, result=note)
         rollouts = queue(20, max_in_flight=1)
         async with generating(world, rollouts, engine):
             await Trainer(world, rollouts).train_all()
