@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Self, Typ
 
 import anyio
 
-from aioqueue import Explanation, Latest
+from aioqueue import Explanation, Latest, sync
 from aioqueue.base.arguments import (
     checked_count,
     checked_flag,
@@ -913,7 +913,7 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
     _aio: RolloutQueue[P, R]
 
     @property
-    def policy(self) -> Any:
+    def policy(self) -> sync.Latest[Any]:
         """The blocking face of the newest weights that were published with ``weights``."""
         return self._core.policy.sync
 

@@ -134,6 +134,8 @@ def _causes(
         yield culprit(
             "unfinished", f"publishing() of {core} is open for {seconds}: nothing starts in it"
         )
+    if machine.error is not None:
+        yield culprit("source", _source_failure(core, machine.error))
     yield from _slow_calls(core, chain, frames, now)
     if machine.is_pulling and not machine.running:
         since = now - core.pulled_at
@@ -153,6 +155,11 @@ def _slow_calls(
         yield Culprit("item", sentence, chain, queue=core.name, worker=core.describe_call(call))
 
 
+def _source_failure(core: RolloutCore, error: BaseException) -> str:
+    failure = describe_exception(error)
+    return f"the prompts of {core} have failed with {failure}; what exists is trained first"
+
+
 def _hints(core: RolloutCore) -> Iterator[Culprit]:
     """Yield the state of a queue at which nobody waits."""
     machine = core.machine
@@ -163,9 +170,8 @@ def _hints(core: RolloutCore) -> Iterator[Culprit]:
     )
     yield Culprit("too few", sentence, queue=core.name)
     if machine.error is not None:
-        error = describe_exception(machine.error)
         if machine.is_stopped:
-            text = f"{core} was stopped by {error}"
+            text = f"{core} was stopped by {describe_exception(machine.error)}"
         else:
-            text = f"the prompts of {core} have failed with {error}; what exists is trained first"
+            text = _source_failure(core, machine.error)
         yield Culprit("source", text, queue=core.name)

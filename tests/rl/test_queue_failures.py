@@ -196,9 +196,15 @@ class TestOtherFunctions:
             rollouts = queue(prompts(), group_size=1)
             trained: list[Any] = []
             with pytest.raises(ExceptionGroup) as caught:
-                async with generating(world, rollouts, Engine(world)):
+                engine = Engine(world, holds=lambda prompt, rollout: prompt == 4)
+                async with generating(world, rollouts, engine):
                     async for batch in Trainer(world, rollouts).batches():
                         trained += [group.prompt for group in batch.groups]
+                        if batch.step == 1:
+                            batch.done()
+                            await world.until(lambda: rollouts._core.machine.error)
+                            assert "have failed with OSError: the disk" in str(rollouts.explain())
+                            engine.end_all()
             assert sorted(trained) == [0, 1, 2, 3, 4]
             assert isinstance(only(caught.value), OSError)
             assert "in the prompts of RolloutQueue" in str(only(caught.value).__notes__)
