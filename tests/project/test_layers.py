@@ -379,8 +379,9 @@ imports them, but when they are asked for."""
 WINGS = {"torch"}
 """Those of them that are for one library, by whose name they go: it is there, or they are not."""
 
-BESIDE = {"ray"}
-"""Built on the machine itself, as the faces are, and for one library, too."""
+BESIDE = {"ray", "rl"}
+"""Built on the machine itself, as the faces are, and for one library, too; and what has a machine
+and faces of its own, whose callers wait and are woken as those of queues."""
 
 CORE = [name for name in MODULES if part(name) not in OUTER | BESIDE and name not in SENDERS]
 
@@ -502,6 +503,7 @@ OF_ITS_OWN_SCOPE = {
     ("aioqueue.worlds.asyncio", "current_effective_deadline"),
     ("aioqueue.batcher.workers", "cancelled_caught"),
     ("aioqueue.workers.executors.tasks", "cancel_called"),
+    ("aioqueue.rl.hosts", "cancel_called"),
 }
 """Who asks the timeout that it has itself entered just before; and the pause of a call, which
 delivers at the next await what came since it began."""
