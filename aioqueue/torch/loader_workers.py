@@ -22,6 +22,7 @@ import torch
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.base.global_generators import DrawsFinder
 from aioqueue.errors import add_note
+from aioqueue.inputs import Quarantined
 from aioqueue.processes.function_pickles import UnknownToOthersError, dumped
 from aioqueue.torch.batch_pickle import SharingPickler, packed
 from aioqueue.torch.collate import BatchMemory
@@ -29,6 +30,7 @@ from aioqueue.torch.dataset_copies import copy_for_thread
 from aioqueue.torch.fetchers import (
     DatasetStart,
     DatasetState,
+    Empty,
     Exhausted,
     Fetcher,
     Recipe,
@@ -79,6 +81,10 @@ class TaskReply:
     """The position of an iterable dataset after this batch."""
     has_ended: bool = False
     """Whether there is no batch, since this worker's part of an iterable dataset has ended."""
+    is_empty: bool = False
+    """Whether there is no batch, since all of its samples were skipped."""
+    skipped: tuple[Quarantined, ...] = ()
+    """The samples that were left out of the batch."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +178,11 @@ class _Worker:
             batch = self._finished(self._fetcher.fetch(task.index))
         except Exhausted:
             return TaskReply(self._number, has_ended=True)
-        return TaskReply(self._number, batch, self._fetcher.dataset_state())
+        except Empty:
+            skipped = tuple(self._fetcher.take_skipped())
+            return TaskReply(self._number, is_empty=True, skipped=skipped)
+        skipped = tuple(self._fetcher.take_skipped())
+        return TaskReply(self._number, batch, self._fetcher.dataset_state(), skipped=skipped)
 
     def _finished(self, batch: Any) -> Any:
         """Return a batch in the form that leaves the worker."""
