@@ -39,6 +39,7 @@ from aioqueue.torch.fetchers import (
     Recipe,
     fetcher_of,
 )
+from aioqueue.torch.generator_states import States
 from aioqueue.torch.loader_metrics import LoaderRecord
 from aioqueue.torch.loader_state import LoaderKind, LoaderPosition, index_checksum
 from aioqueue.torch.loader_workers import (
@@ -105,6 +106,8 @@ class LoaderProgress:
     """States to restore in the samplers before the next epoch; see `loader_state`."""
     counters: SamplerCounters = field(default_factory=SamplerCounters)
     """The samplers' counters."""
+    generators: dict[int, States] = field(default_factory=dict)
+    """The states from which the generators of the next epoch's workers go on, by worker."""
     kind: LoaderKind | None = None
     """The kind of the saved loader, if that was another one."""
 
@@ -311,6 +314,10 @@ class LoaderIterator(ABC, Iterator[Any]):
             elif not plan.recipe.is_iterable:
                 indices = _indices_after(indices, resume, peeks=plan.generator is None)
         self._seed_of_workers = kind.seed_of_workers(self._base_seed)
+        # Workers that live on keep their generators. New ones begin with those of a resumed loader.
+        generators = progress.generators if is_first else self._position.generators
+        resume.generators = dict(generators)
+        self._restored_generators = dict(progress.generators) if is_first else {}
         self._indices = indices
         self._number = 0 if plan.recipe.is_iterable else resume.batches
         self._position = resume
@@ -321,6 +328,7 @@ class LoaderIterator(ABC, Iterator[Any]):
         progress = self._progress
         progress.position, progress.resume = self._position, None
         progress.base_seed = progress.samplers = None
+        progress.generators = {}
         progress.process = self._process
         self._plan.record.epoch_begun()
 
@@ -452,6 +460,7 @@ class _WorkersIterator(LoaderIterator):
                 self._stop_workers()
                 self._streams.join()
                 self._start_workers()
+                self._position.generators = {}
             super().restart()
             with self._noting_wait():
                 self._send_first_tasks()
@@ -512,7 +521,8 @@ class _WorkersIterator(LoaderIterator):
         for worker in range(plan.workers):
             if worker not in self._ended:
                 start = position.starts[worker] if position.starts else DatasetStart()
-                self._streams.send(worker, Begin(self._epoch, start))
+                generators = self._restored_generators.pop(worker, None)
+                self._streams.send(worker, Begin(self._epoch, start, generators))
         # PyTorch has forked its workers by now, before the sampler draws. So what the function
         # seeds on a thread must be undone before that.
         self._wait_for_init_fn()
@@ -571,6 +581,9 @@ class _WorkersIterator(LoaderIterator):
                 if not reply.has_ended:
                     batch = None if reply.is_empty else self._streams.batch_of(reply)
                     self._mark_returned(drawn, reply.worker, reply.dataset_state)
+                    # Without order, another worker may make the next batch of this one.
+                    if reply.generators is not None and self._plan.in_order:
+                        self._position.generators[reply.worker] = reply.generators
                     self._note_received(drawn, reply.skipped)
                     if not reply.is_empty:
                         return batch

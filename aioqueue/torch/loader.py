@@ -27,6 +27,8 @@ from aioqueue.torch.loader_state import (
     as_text,
     field_of,
     from_text,
+    generators_as_dict,
+    generators_from_dict,
     samplers_in,
 )
 from aioqueue.torch.loader_workers import Pin
@@ -287,6 +289,7 @@ class DataLoader(data.DataLoader[T_co]):
             "base_seed": self._kept_seed() if epoch is None else None,
             "samplers": self._states_of_samplers() if epoch is None else [],
             "kind": (self._progress.kind or self._kind()).as_dict(),
+            "generators": self._states_of_generators(is_within=epoch is not None),
             "epoch": epoch,
         }
 
@@ -297,6 +300,21 @@ class DataLoader(data.DataLoader[T_co]):
             return kept
         states = states_of_samplers(self._index_sampler, self.generator)
         return with_counters(states, self._progress.counters.current_values(self._index_sampler))
+
+    def _states_of_generators(self, *, is_within: bool) -> dict[str, Any] | None:
+        """Return the states of the workers' generators; ``None`` if new ones begin anyway.
+
+        Args:
+            is_within: whether the position is within an epoch.
+        """
+        progress = self._progress
+        generators = dict(progress.generators)
+        if progress.position is not None and progress.resume is None and not generators:
+            generators = dict(progress.position.generators)
+        lives_on = is_within or self._kind().is_persistent
+        if not lives_on or not generators:
+            return None
+        return generators_as_dict(self.num_workers, generators)
 
     def _kept_seed(self) -> int | None:
         """The base seed of workers that stay alive for the next epoch."""
@@ -339,6 +357,7 @@ class DataLoader(data.DataLoader[T_co]):
         # Of a state from before it was saved, nothing is known.
         kind = LoaderKind.from_dict(state["kind"]) if "kind" in state else self._kind()
         resume = None if epoch is None else LoaderPosition.from_dict(epoch)
+        generators = generators_from_dict(state.get("generators"), self.num_workers)
         if resume is not None:
             self._check_fit(resume)
         if random is not None and self.generator is not None:
@@ -350,6 +369,7 @@ class DataLoader(data.DataLoader[T_co]):
             resume=resume,
             base_seed=base_seed,
             samplers=samplers,
+            generators=generators if kind == self._kind() else {},
             kind=None if kind == self._kind() else kind,
         )
 
