@@ -163,6 +163,7 @@ class LoaderIterator(ABC, Iterator[Any]):
         self._is_closed = False
         self._process = PROCESS.number
         self.reported_length: int | None = plan.reported_length
+        self._position: LoaderPosition
         self._base_seed = 0
         self._current_wait: tuple[threading.Thread, float] | None = None
         """The thread that asks for a batch now, and since when, for explanations."""
