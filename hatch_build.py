@@ -1,4 +1,4 @@
-"""The build: the compiled core, and the text that a package index shows.
+"""The build of the compiled core.
 
 `AIOQUEUE_COMPILE=1 pip install .` builds the core from the files of the package.
 
@@ -6,22 +6,21 @@ The modules that `pyproject.toml` lists are compiled by Cython, each from its ``
 installed beside what was made of it, and whose lines tracebacks show. A ``.pxd`` file beside some
 of them says how fields are kept and calls are made in C; it holds no rule. Without the variable
 nothing of this happens, nothing else is needed, and the package is pure Python.
-
-It also completes the extras of the project, which refer to each other without its name.
 """
 
 from __future__ import annotations
 
 import os
-import re
+import shlex
 import shutil
 import sys
+import sysconfig
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 VARIABLE = "AIOQUEUE_COMPILE"
 NEEDS = ["cython>=3.1", "setuptools>=77"]
@@ -51,41 +50,24 @@ class CompilingHook(BuildHookInterface[Any]):
         why_not = obstacle()
         if why_not:
             raise SystemExit(f"{VARIABLE}=1: {why_not}; without it, the pure package is installed")
-        self.place = tempfile.mkdtemp()
-        for built in compiled(Path(self.root), self.config["modules"], self.place):
+        self.place = tempfile.mkdtemp(prefix="aioqueue-build-")
+        # If another part of the build fails, nothing calls `finalize`.
+        self.remove = weakref.finalize(self, shutil.rmtree, self.place, ignore_errors=True)
+        try:
+            made = compiled(Path(self.root), self.config["modules"], self.place)
+        except BaseException as error:
+            self.remove()
+            if is_of_the_compiler(error):
+                raise SystemExit(f"{VARIABLE}=1: the C compiler has failed: {error}") from None
+            raise
+        for built in made:
             build_data["force_include"][str(built)] = built.relative_to(self.place).as_posix()
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if is_asked_for():
-            shutil.rmtree(self.place)
-
-
-class MetadataHook(MetadataHookInterface):
-    """Adds the extras, with the project's name before those of its own, and the README.
-
-    An index shows the README without the files beside it, so its links are made absolute.
-    """
-
-    def update(self, metadata: dict[str, Any]) -> None:
-        metadata["optional-dependencies"] = {
-            extra: [metadata["name"] + one if one.startswith("[") else one for one in needed]
-            for extra, needed in self.config["extras"].items()
-        }
-        text = Path(self.root, "README.md").read_text(encoding="utf-8")
-        content = with_absolute_links(text, metadata["urls"]["Source"])
-        metadata["readme"] = {"content-type": "text/markdown", "text": content}
-
-
-def with_absolute_links(text: str, repository: str) -> str:
-    """Return a page of the repository whose links and images lead there from anywhere."""
-
-    def absolute(found: re.Match[str]) -> str:
-        view = "raw" if found[1].endswith((".svg", ".png")) else "blob"
-        return f"]({repository}/{view}/main/{found[1]}"
-
-    return re.sub(r"\]\((?!https?://|mailto:|#)([^)\s]+)", absolute, text)
+            self.remove()
 
 
 def is_asked_for() -> bool:
@@ -104,7 +86,24 @@ def obstacle() -> str | None:
     """Why this Python cannot have the compiled core; ``None`` if it can."""
     if sys.implementation.name != "cpython":
         return f"this is {sys.implementation.name}, and the compiled core is for CPython"
+    if sys.platform == "win32":  # setuptools looks for Visual C++, and says what is missing
+        return None
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    if shutil.which(compiler) is None:
+        return f"there is no C compiler {compiler!r}: install one, such as the package gcc"
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if not header.is_file():
+        return (
+            f"there are no headers of Python ({header}): install them, as the package python3-dev"
+        )
     return None
+
+
+def is_of_the_compiler(error: BaseException) -> bool:
+    """Whether setuptools says so: it lacks a compiler, or one has refused the code."""
+    from setuptools.errors import CompileError, LinkError, PlatformError
+
+    return isinstance(error, CompileError | LinkError | PlatformError)
 
 
 def compiled(root: Path, modules: list[str], place: str) -> list[Path]:

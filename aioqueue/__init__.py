@@ -34,6 +34,7 @@ if typing.TYPE_CHECKING:
         QueueClosedError,
         QueueEmpty,
         QueueFull,
+        StarvedError,
         StillRunningError,
         UndeliveredError,
         WorkerDiedError,
@@ -45,6 +46,7 @@ if typing.TYPE_CHECKING:
     from aioqueue.queues.fifo import FIFOQueue, PaddingFIFOQueue
     from aioqueue.queues.priority import PriorityQueue
     from aioqueue.queues.shuffle import RandomShuffleQueue
+    from aioqueue.sharing.connecting import connect
     from aioqueue.telemetry.explain.explain_socket import explain_on_signal
     from aioqueue.telemetry.explain.explanation import Culprit, Explanation
     from aioqueue.telemetry.explain.gather import explain
@@ -79,6 +81,7 @@ __all__ = (
     "QueueState",
     "RandomShuffleQueue",
     "Restart",
+    "StarvedError",
     "Statistics",
     "StillRunningError",
     "UndeliveredError",
@@ -86,6 +89,7 @@ __all__ = (
     "WorkerDiedError",
     "__compiled__",
     "__version__",
+    "connect",
     "explain",
     "explain_on_signal",
     "full_tracebacks",
@@ -109,7 +113,7 @@ _names = _PublicNames(
         "aioqueue.errors": """
             AioQueueError CancelledError DataLossError DeadlineExceededError InvalidArgumentError
             ItemTimeoutError OutOfRangeError PreemptedError QueueClosedError QueueEmpty QueueFull
-            StillRunningError UndeliveredError WorkerDiedError
+            StarvedError StillRunningError UndeliveredError WorkerDiedError
         """,
         "aioqueue.inputs": "",
         "aioqueue.latest.latest": "Latest",
@@ -120,6 +124,7 @@ _names = _PublicNames(
         "aioqueue.queues.fifo": "FIFOQueue PaddingFIFOQueue",
         "aioqueue.queues.priority": "PriorityQueue",
         "aioqueue.queues.shuffle": "RandomShuffleQueue",
+        "aioqueue.sharing.connecting": "connect",
         "aioqueue.sync": "",
         "aioqueue.telemetry.explain.explain_socket": "explain_on_signal",
         "aioqueue.telemetry.explain.explanation": "Culprit Explanation",

@@ -16,6 +16,7 @@ is, so that the ``except`` clauses of existing programs keep working::
     ├── UndeliveredError       a drain had too little time      RuntimeError
     ├── PreemptedError         this process will end soon
     ├── WorkerDiedError        a worker was killed              RuntimeError
+    ├── StarvedError           every group of rollouts refused  RuntimeError
     └── DataLossError          a file is damaged, or cut off    ValueError
 
 ``*ShutDown`` stands for ``asyncio.QueueShutDown`` and ``queue.ShutDown``, which exist since Python
@@ -59,6 +60,7 @@ __all__ = (
     "QueueClosedError",
     "QueueEmpty",
     "QueueFull",
+    "StarvedError",
     "StillRunningError",
     "UndeliveredError",
     "WorkerDiedError",
@@ -97,7 +99,7 @@ def add_note(error: BaseException, note: str) -> None:
         return
 
 
-def set_cause(error: BaseException, cause: BaseException) -> None:
+def set_cause(error: BaseException, cause: BaseException | None) -> None:
     """Set the cause of an exception, even if its class refuses attributes."""
     BaseException.__setattr__(error, "__cause__", cause)
 
@@ -568,6 +570,23 @@ class WorkerDiedError(AioQueueError, RuntimeError):
     def __init__(self, message: str = "", *, exitcode: int = 0) -> None:
         super().__init__(message)
         self.exitcode = exitcode
+
+
+class StarvedError(AioQueueError, RuntimeError):
+    """A `RolloutQueue` has given up: it refused or dropped so many groups in a row that nothing
+    would ever be trained.
+
+    Attributes:
+        refused: how many groups ``accept=`` has refused, in the whole run.
+        dropped: how many groups were dropped, by reason: ``"failed"`` or ``"stale"``.
+    """
+
+    def __init__(
+        self, message: str = "", *, refused: int = 0, dropped: Mapping[str, int] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.refused = refused
+        self.dropped = dict(dropped or {})
 
 
 class DataLossError(AioQueueError, ValueError):

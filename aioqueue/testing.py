@@ -35,6 +35,7 @@ from aioqueue.queues.queue_core import QueueFace
 from aioqueue.sources.base import BaseSource, Scan
 from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry.explain import stacks
+from aioqueue.telemetry.explain.frames import current_frames
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import in_event_loop
@@ -502,5 +503,7 @@ def no_threads_left(grace: float = 5.0) -> Iterator[None]:
         thread.join(max(0.0, deadline - monotonic()))
     left = [thread for thread in new if thread.is_alive()]
     if left:
-        places = "".join(f"\n  {one.name} in {stacks.of_thread(one)}" for one in left)
+        with current_frames() as frames:
+            found = [f"\n  {one.name} in {stacks.of_thread(one, frames)}" for one in left]
+        places = "".join(found)
         raise AssertionError(f"threads still run after {grace:g} s:{places}")

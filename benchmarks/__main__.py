@@ -21,6 +21,7 @@ from benchmarks import (
     report,
     resuming,
     scaling,
+    sharing,
     stalls,
     starting,
     watching,
@@ -41,6 +42,7 @@ PARTS = {
     "nesting": nesting.measure,
     "loaders": loaders.measure,
     "clusters": clusters.measure,
+    "sharing": sharing.measure,
     "watching": watching.measure,
     "resuming": resuming.measure,
 }

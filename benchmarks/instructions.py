@@ -284,11 +284,12 @@ async def _one_round(i: int) -> int:
     return i
 
 
-def _tasks() -> Run:
+def _tasks(workers: int = 4, ordered: bool = True) -> Run:
     from aioqueue.inputs import numbers
 
     async def main(n: int) -> None:
-        async for _ in numbers(n).prepare(_one_round, workers=4).batch(64):
+        pipeline = numbers(n).prepare(_one_round, workers=workers, ordered=ordered)
+        async for _ in pipeline.batch(64):
             pass
 
     return _in_loop(main)
@@ -381,6 +382,9 @@ def _paths() -> Iterator[Way]:
     title = "a pipeline on four tasks, which wait for a round"
     yield Way(title, _tasks, 1280)
     yield Way(f"{title}: bare tasks", _bare_tasks, 1280, peer_of=title)
+    for ordered, how in ((True, "in order"), (False, "as they come")):
+        title = f"a pipeline on a hundred such tasks, {how}"
+        yield Way(title, partial(_tasks, 100, ordered), 1280)
     yield Way("two calls of `Session.run`", _session, 100)
 
 

@@ -91,7 +91,8 @@ class _Worker:
         self.rng = random.Random(f"{load.seed} {name}")
         self.history: list[Op] = []
         self.turns = load.turns if produces else 10**9
-        self.rows = iter(range(len(load.workers), 10**9, load.most_workers))
+        first = load.first_worker + len(load.workers)
+        self.rows = iter(range(first, 10**9, load.most_workers))
 
     def steps(self) -> Any:
         """What to do, one thing after the other, until it is over."""
@@ -210,6 +211,10 @@ class Load:
         interrupts: whether calls are cancelled and time out.
         ends_with: how it is closed: when the producers have ended (None), or in the middle of
             their work, with pending enqueues cancelled or not.
+        make: makes the queue elsewhere, from kind, capacity and what a shuffle queue keeps; it
+            returns a handle. None makes one here.
+        first_worker: the number of the first of those who work here.
+        has_others: whether others work at the same queue, elsewhere.
     """
 
     seed: int
@@ -219,6 +224,9 @@ class Load:
     ends_with: bool | None = None
     workers: list[_Worker] = field(default_factory=list)
     most_workers: int = 32
+    make: Callable[[str, int | None, int], Any] | None = None
+    first_worker: int = 0
+    has_others: bool = False
 
     def __post_init__(self) -> None:
         rng = random.Random(self.seed)
@@ -227,7 +235,8 @@ class Load:
         keep = rng.randint(0, 2) if self.kind == "shuffle" and self.capacity not in (1, 2) else 0
         if self.capacity is None and self.kind == "shuffle":
             self.capacity = 16
-        self.queue = self.codec.queue(self.capacity, keep)
+        make = self.make or (lambda _, capacity, keep: self.codec.queue(capacity, keep))
+        self.queue = make(self.kind, self.capacity, keep)
         order = self.kind if self.kind in ("shuffle", "priority") else "fifo"
         self.spec = Spec(order, self.capacity, keep, MAX_BYTES.get(self.kind))
         self.largest = 4
@@ -277,8 +286,9 @@ class Load:
         if failures:
             raise BaseExceptionGroup(f"{self}", failures)
         assert not stuck, f"{self}: {stuck} never ended: {self.queue.statistics()}"
-        assert len(self.queue) == 0, f"{self}: something is left, and all consumers have gone"
-        self.queue.sync.join(timeout=0)
+        if not self.has_others:
+            assert len(self.queue) == 0, f"{self}: something is left, and all consumers have gone"
+            self.queue.sync.join(timeout=0)
         return [*closes, *(op for worker in self.workers for op in worker.history)]
 
     def _all_produced(self) -> bool:
@@ -299,7 +309,10 @@ class Load:
         return worker
 
     def _add_thread(self, name: str, produces: bool) -> None:
-        self._crowd.append((name, self._worker(name, produces).work))
+        # A caller of another process takes in two steps, as a task does: it may give back what it
+        # was granted.
+        two_step = self.make is not None
+        self._crowd.append((name, self._worker(name, produces, two_step).work))
 
     def _add_loop(
         self,
@@ -308,7 +321,7 @@ class Load:
         producers: int,
         consumers: int,
     ) -> None:
-        two_step = run is not run_trio
+        two_step = run is not run_trio or self.make is not None
         workers = [self._worker(f"{name} producer {i}", True, two_step) for i in range(producers)]
         workers += [self._worker(f"{name} consumer {i}", False, two_step) for i in range(consumers)]
 

@@ -382,10 +382,14 @@ def no_thread_is_left() -> Iterator[None]:
     assert not left, f"left behind: {left}"
 
 
+SHARING = ("aioqueue-sharing", "aioqueue-shared-client")
+"""The threads of a process that shares objects, or is connected to one that does. They stay."""
+
+
 def left_since(before: set[threading.Thread]) -> list[threading.Thread]:
     """The threads of ours that are there, and were not."""
     now = set(threading.enumerate()) - before
-    return [thread for thread in now if "aioqueue" in thread.name]
+    return [one for one in now if "aioqueue" in one.name and one.name not in SHARING]
 
 
 @pytest.fixture(scope="session")

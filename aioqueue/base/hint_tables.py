@@ -180,6 +180,21 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each("recv receive", "get()"),
         **_each("wait changed subscribe wait_for", "wait_newer(version)"),
     },
+    "a RolloutQueue": {
+        **_each("get_batch next_batch sample dequeue recv get_train_batch sample_batch", "get()"),
+        **_each("put add submit put_sample enqueue rollout", "generate(function)"),
+        **_each(
+            "prepare_batch rollout_batch iter_batches stream batches_async", "batches(steps=...)"
+        ),
+        **_each(
+            "update_weights sync_weights set_version update_version on_version_update pause resume",
+            "publishing(); the version counts steps by itself",
+        ),
+        **_each("stats metrics get_stats capacity get_capacity qsize", "statistics()"),
+        **_each("state save checkpoint", "state_dict()"),
+        **_each("load restore", "load_state_dict(state)"),
+        **_each("stop shutdown destroy", "close(), or a stop of the coordinator"),
+    },
 }
 """What is written here instead of an attribute of a thing, by what the thing is in words."""
 
@@ -613,6 +628,34 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
                 "aioqueue.Batcher(function, queue=aioqueue.PriorityQueue(64), ageing=0.1)",
             ),
         ),
+    },
+    "rollouts": {
+        **_each(
+            "n_samples num_generations group n samples_per_prompt rollout_n",
+            ("group_size", "RolloutQueue(prompts, batch_size=64, group_size=8)"),
+        ),
+        **_each(
+            "train_batch_size rollout_batch_size consumer_batch_size groups_per_batch",
+            ("batch_size", "RolloutQueue(prompts, batch_size=64)"),
+        ),
+        **_each(
+            "max_head_offpolicyness max_staleness_steps staleness_threshold max_off_policy"
+            " pipeline_depth async_level off_policy_steps",
+            (
+                "steps_ahead and max_staleness",
+                "RolloutQueue(prompts, batch_size=64, steps_ahead=1, max_staleness=2,"
+                " on_stale='wait')",
+            ),
+        ),
+        **_each(
+            "max_concurrent_rollouts concurrency max_concurrency num_workers max_inflight",
+            ("max_in_flight", "RolloutQueue(prompts, batch_size=64, max_in_flight=256)"),
+        ),
+        **_each(
+            "filter should_accept dynamic_filter reward_fn reward_function score",
+            ("accept", "RolloutQueue(prompts, batch_size=64, accept=score)"),
+        ),
+        **_each("dataset data source", ("prompts", "RolloutQueue(prompts, batch_size=64)")),
     },
 }
 """What is written here instead of a keyword argument, by what was called."""

@@ -8,10 +8,11 @@ is written keeps to the same bounds (`is_too_deep`, `MAX_BYTES`), so that it can
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from math import isfinite
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import IO, Any, Final, NamedTuple, TypeAlias
 
 from aioqueue.base.arguments import is_int
 
@@ -21,6 +22,8 @@ MANIFEST: Final = ".aioqueue.json"
 MAX_BYTES: Final = 2**28
 """The largest document. A position takes a kilobyte, or 8 bytes for each row of a shuffle; a line
 of a quarantine takes as much as its item."""
+
+_PORTION: Final = 2**18
 
 MAX_DEPTH: Final = 100
 """The deepest nesting of lists and dicts. Below it, no function here comes near the limit of
@@ -70,6 +73,23 @@ def read_document(text: bytes | str, schema: Schema) -> dict[str, Any]:
     check_fields(fields, schema)
     checked: dict[str, Any] = fields
     return checked
+
+
+def content_of(file: IO[bytes]) -> bytes:
+    """Read a file that should be a document, and take memory only for what there is.
+
+    Raises:
+        DocumentError: it is too large.
+        OSError: it cannot be read.
+    """
+    content = bytearray()
+    # `read(MAX_BYTES)` would take so much at once, also for a file of a kilobyte.
+    while data := file.read(_PORTION):
+        content += data
+        size = max(len(content), os.fstat(file.fileno()).st_size)  # a pipe has the size 0
+        if size > MAX_BYTES:
+            raise DocumentError(f"{size} bytes; expected at most {MAX_BYTES}")
+    return bytes(content)
 
 
 def parsed(text: bytes | str) -> Any:

@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Self, TypeVar
+from typing import Any, Concatenate, Generic, Self, TypeVar, overload
 
 import anyio
 
 from aioqueue.base.arguments import checked_seconds
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import refuse_block, refuse_overrides
-from aioqueue.base.public_names import public, with_sections
+from aioqueue.base.public_names import DeferredModule, public, with_sections
 from aioqueue.base.tracebacks import SHORTENED, shorten
 from aioqueue.batcher.function_calls import OnFailure, Where
 from aioqueue.batcher.rules import BatcherCore, OnFull, Request
@@ -63,6 +63,8 @@ ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")
 
 _log = logging.getLogger("aioqueue")
+
+_sharing: Any = DeferredModule("aioqueue.sharing.batchers")  # above this room; used by `share`
 
 BATCHER_ARGUMENTS = """\
 Args:
@@ -124,10 +126,54 @@ class BatcherFace(Generic[ValueT, ResultT]):
         super().__init_subclass__()
         refuse_overrides(cls, "a batcher")
 
-    def __init__(
+    @overload
+    def __init__(  # checkers infer the type of a lambda only by this one
+        self,
+        function: Callable[
+            [list[ValueT]],
+            Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
+        ],
+        max_batch: int = 32,
+        max_wait: float = 0.005,
+        *,
+        queue: AsyncQueue | BlockingQueue | None = None,
+        workers: int = 1,
+        where: Where = "auto",
+        on_full: OnFull = "wait",
+        on_failure: OnFailure = "fail",
+        weight: Callable[[ValueT], float] | None = None,
+        max_batch_weight: float | None = None,
+        check: Callable[[ValueT], bool | None] | None = None,
+        ageing: float | None = None,
+        name: str | None = None,
+        watchdog: float | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(  # type: ignore[overload-cannot-match]
         self,
         function: Callable[
             Concatenate[list[ValueT], ...],  # and perhaps the contexts
+            Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
+        ],
+        max_batch: int = 32,
+        max_wait: float = 0.005,
+        *,
+        queue: AsyncQueue | BlockingQueue | None = None,
+        workers: int = 1,
+        where: Where = "auto",
+        on_full: OnFull = "wait",
+        on_failure: OnFailure = "fail",
+        weight: Callable[[ValueT], float] | None = None,
+        max_batch_weight: float | None = None,
+        check: Callable[[ValueT], bool | None] | None = None,
+        ageing: float | None = None,
+        name: str | None = None,
+        watchdog: float | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        function: Callable[
+            Concatenate[list[ValueT], ...],
             Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
         ],
         max_batch: int = 32,
@@ -165,8 +211,8 @@ class BatcherFace(Generic[ValueT, ResultT]):
 
     def _was_forked(self) -> None:
         core = self._core
-        if is_inherited(core):
-            return
+        if is_inherited(core) or core.shared is not None:
+            return  # a shared one becomes a handle: see `aioqueue.sharing`
         if core.state is BatcherState.NEW:
             core.renew()
         else:
@@ -186,6 +232,54 @@ class BatcherFace(Generic[ValueT, ResultT]):
     def statistics(self) -> BatcherStatistics:
         """Return counts, sizes and times: first the calls', then the queue's a moment later."""
         return self._core.statistics()
+
+    def share(self, *, name: str | None = None) -> Self:
+        """Share the batcher with the other processes of this machine.
+
+        From now on the batcher can be pickled: pass it to a process as an argument, or inside of
+        anything that is. In the other process it is a *handle* of the same batcher: both faces,
+        the same errors and guarantees. Requests of all processes join the same batches, and
+        ``statistics()`` has the counts of all of them. Only this process enters the block.
+
+        Values and results are pickled. The worker that begins a batch unpickles its values. If a
+        value cannot be unpickled, or a result cannot be pickled, only its own caller gets the
+        error. If a process dies, its requests leave the line, and results for it are dropped. If
+        this process dies, callers get `WorkerDiedError`; if it ends in order, `QueueClosedError`.
+
+        A function with a parameter ``contexts`` gets a context for the call of another process,
+        too: an empty one, with the trace and the baggage of the caller, if both processes use
+        OpenTelemetry. Other context variables do not come along: put what you need of them into
+        the value.
+
+        Args:
+            name: a name by which other processes of this user find the batcher (`connect`):
+                letters, digits, ``-``, ``_`` and ``.``; ``None`` for none.
+
+        Returns:
+            The batcher itself.
+
+        Raises:
+            InvalidArgumentError: the name is not as described, or a living process shares something
+                by that name.
+            OSError: this system has no Unix sockets, or the socket cannot be made.
+        """
+        _sharing.share_batcher(self, name)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a batcher that is shared; see `share`.
+
+        Raises:
+            TypeError: it is not shared.
+        """
+        if self._core.shared is None:
+            raise TypeError(
+                f"{self._core} cannot be pickled or copied: a batcher lives in one process. Share"
+                " it (`batcher.share()`), and send that to other processes of this machine"
+            )
+        world = "aio" if isinstance(self, AsyncBatcher) else "sync"
+        pickled: tuple[Any, ...] = self._core.shared.pickled(world)
+        return pickled
 
     def _as(self, face_class: type[FaceT]) -> FaceT:
         """Return the other face of this batcher; the first call makes it."""
@@ -261,7 +355,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         """
         core = self._core
         waker = current_waker()
-        request = Request(value, core, waker)
+        request = core.new_request(value, core, waker)
         element = core.element(request, priority)
         if self._answering is not None:
             self._answering.check_running(f"a call of {core}")
@@ -280,7 +374,9 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             refusal = core.refusal()
             raise refusal from refusal.__cause__ or closed.__cause__
         except BaseException as error:
-            core.leave(request)
+            heard = core.leave(request)
+            if heard is not None and not isinstance(error, GeneratorExit):
+                await wait_shielded(heard)
             shorten(error)
             raise
         with SHORTENED:
@@ -443,8 +539,9 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
             )
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        core, waker = self._core, ThreadWaker()
-        request = Request(value, core, waker)
+        core = self._core
+        waker = core.new_thread_waker()
+        request = core.new_request(value, core, waker)
         element = core.element(request, priority)
         try:
             if core.refuses:
@@ -459,7 +556,9 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
             refusal = core.refusal()
             raise refusal from refusal.__cause__ or closed.__cause__
         except BaseException as error:
-            core.leave(request)
+            heard = core.leave(request)
+            if heard is not None:
+                heard.wait_blocking()
             shorten(error)
             raise
         with SHORTENED:

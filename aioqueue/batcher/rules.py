@@ -75,7 +75,7 @@ from aioqueue.telemetry.explain.gather import explain
 from aioqueue.telemetry.explain.registry import note_waits
 from aioqueue.telemetry.explain.stacks import Stack, place_of, stack_of
 from aioqueue.worlds.scopes import Gate
-from aioqueue.worlds.waker import Owner, apply_deferred, deliver
+from aioqueue.worlds.waker import Owner, ThreadWaker, apply_deferred, deliver
 
 OnFull = Literal["wait", "refuse"]
 
@@ -104,9 +104,15 @@ _calls: Final[ContextVar[tuple[_FunctionCall, ...]]] = ContextVar(
 
 
 class Request(Attempt):
-    """One call: its value, and later its result or its failure, as ``error``."""
+    """One call: its value, and later its result or its failure, as ``error``.
+
+    Attributes:
+        is_sealed: whether its value came from another process, pickled, and its result goes there.
+    """
 
     __slots__ = ("context", "is_accepted", "is_taken", "is_weighed", "result", "value", "weight")
+
+    is_sealed = False
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()
@@ -125,6 +131,18 @@ class Request(Attempt):
     def nbytes(self) -> int:
         """The size of the value, for a queue with ``max_bytes``."""
         return size_of((self.value,))
+
+    def open(self) -> None:
+        """Unpickle the value of a sealed request, on the thread of the worker that needs it.
+
+        Raises:
+            Exception: it cannot be unpickled here.
+        """
+        raise NotImplementedError
+
+    def sealed(self, outcome: Any) -> Any:
+        """Return the outcome of a sealed request as it is sent to its caller."""
+        raise NotImplementedError
 
     def outcome(self) -> Any:
         """Return the result, or raise the failure: an exception that no other caller gets."""
@@ -149,7 +167,16 @@ class Inspected(Protocol):
 
 
 class BatcherCore:
-    """The state of one batcher, shared by its faces. Its arguments are those of the faces."""
+    """The state of one batcher, shared by its faces. Its arguments are those of the faces.
+
+    The state of a batcher of another process has the same methods for callers.
+    """
+
+    # Attributes rather than methods: a call of a method would cost each request more.
+    new_request: Final[type[Request]] = Request
+    new_thread_waker: Final[type[ThreadWaker]] = ThreadWaker
+    is_elsewhere = False
+    """Whether the batcher belongs to another process."""
 
     def __init__(
         self,
@@ -205,6 +232,8 @@ class BatcherCore:
         self.aio, self.sync = queue.aio, queue.sync
         self.state: BatcherState = BatcherState.NEW
         self.failure: WorkerDiedError | None = None
+        self.has_sealed = False  # whether requests may come from other processes
+        self.shared: Any = None  # how other processes reach it (`aioqueue.sharing`), if they do
         self.ended: Gate = Gate()
         self.started: list[Worker] = []  # filled by one thread; for reports
         # Cancels the tasks of another thread's loop once more, as long as they run.
@@ -332,13 +361,18 @@ class BatcherCore:
     def is_entered_here(self) -> bool:
         return is_held_here(self._lock)
 
-    def leave(self, request: Request) -> None:
-        """End a call, whatever has become of its request: the request must free its place."""
+    def leave(self, request: Request) -> Gate | None:
+        """End a call, whatever has become of its request: the request must free its place.
+
+        Returns:
+            ``None``; in another process, a gate to wait for: it opens when the batcher knows.
+        """
         # Two moves, so that our lock and the queue's are never held together: no deadlock. First
         # the state: a worker that dequeues the request in between skips it (`requests_of`).
         apply_deferred(self.withdraw, request)
         if request.state is WITHDRAWN:
             apply_deferred(self.aio._machine.drop, request)
+        return None
 
     @synchronized
     def withdraw(
@@ -423,13 +457,35 @@ class BatcherCore:
     def pending(self, batch: Iterable[Request]) -> list[Request]:
         return [request for request in batch if request.state is PENDING]
 
-    @synchronized
     def begin(self, batch: Iterable[Request]) -> list[Request]:
         """Note that the function is about to be called with a batch.
 
         Returns:
             The requests whose callers still wait; perhaps none.
         """
+        return self._begin(self._opened(batch) if self.has_sealed else batch)
+
+    def _opened(self, batch: Iterable[Request]) -> list[Request]:
+        """Unpickle the values that have come from other processes; answer those that fail."""
+        # Outside of the lock: it runs code of the user. A value that cannot be unpickled fails its
+        # own caller, and nobody else.
+        opened: list[Request] = []
+        for request in self.pending(batch):
+            if request.is_sealed:
+                try:
+                    request.open()
+                except Exception as error:
+                    apply_deferred(self._fail, request, request.sealed(error))
+                    continue
+            opened.append(request)
+        return opened
+
+    @synchronized
+    def _fail(self, request: Request, error: Exception) -> Collection[Waker]:
+        return self._settle([request], [error])
+
+    @synchronized
+    def _begin(self, batch: Iterable[Request]) -> list[Request]:
         requests = self.pending(batch)
         if requests:
             now, counts = perf_counter(), self._counts
@@ -496,6 +552,11 @@ class BatcherCore:
             else one
             for one in outcomes
         ]
+        if self.has_sealed:
+            owned = [
+                request.sealed(one) if request.is_sealed else one
+                for request, one in zip(batch, owned, strict=True)
+            ]
         apply_deferred(self._finish, batch, owned, seconds)
 
     @synchronized

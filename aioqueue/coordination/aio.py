@@ -56,7 +56,6 @@ from aioqueue.coordination.shutdown import (
 from aioqueue.coordination.tasks import Tasks, new_tasks, wait_shielded
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
 from aioqueue.errors import InvalidArgumentError, interrupt_of
-from aioqueue.system.forks import is_inherited
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.waker import allows_ctrl_c, defers_ctrl_c
 
@@ -173,7 +172,7 @@ class AsyncCoordinator(CoordinatorFace):
     async def _leave_block(self, error: BaseException | None) -> bool | None:
         """Stop, join, and report: the body of `__aexit__`."""
         assert self._tasks is not None
-        if is_inherited(self._core) and error is not None:
+        if self._leaves_inherited_block(error):
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
         leaving = Call()  # a cancellation from here on is raised when all have been joined
         failed, reraised = self._split_block_error(error)
@@ -364,6 +363,9 @@ class QueueRunner(RunnerFace):
     that failure as the cause. A stop closes the queue and cancels its pending enqueues. Without a
     coordinator (`run`), ``exceptions_raised`` collects the failures. When the last worker has
     ended, the queue is closed with the first failure as the cause.
+
+    With ``None`` in place of the queue, the ops fill none, and there is nothing to close: a learner
+    that only takes, say. All other rules are the same.
     """
 
     __doc__ = with_sections(__doc__, RUNNER_ARGUMENTS)

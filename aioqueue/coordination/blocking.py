@@ -10,7 +10,7 @@ from contextlib import closing
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from aioqueue.base.arguments import (
     checked_grace,
@@ -34,9 +34,15 @@ from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.coordination.tasks import new_loop_runner, new_tasks, wait_shielded
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, LoopThread, WorkerPlan
 from aioqueue.errors import CancelledError, InvalidArgumentError, interrupt_of
-from aioqueue.system.forks import is_inherited
 from aioqueue.worlds.scopes import CancelScope, Gate, current_scopes
 from aioqueue.worlds.waker import in_event_loop
+
+
+class ThreadStartable(Protocol):
+    """What `ThreadCoordinator.start` takes besides a `QueueRunner`."""
+
+    def _start_on_thread(self, coordinator: ThreadCoordinator) -> list[threading.Thread]:
+        """Start threads, and register them with the coordinator."""
 
 
 @refuse_block(
@@ -49,11 +55,11 @@ class ThreadCoordinator(CoordinatorFace):
 
     _world = "sync"
 
-    def start(self, runner: QueueRunner) -> list[threading.Thread]:
-        """Start the workers of a `QueueRunner` as daemon threads.
+    def start(self, runner: QueueRunner | ThreadStartable) -> list[threading.Thread]:
+        """Start the workers of a `QueueRunner` as daemon threads, or the generation of rollouts.
 
         Args:
-            runner: the runner whose workers to start.
+            runner: the runner whose workers to start; or what `RolloutQueue.generate` has returned.
 
         Returns:
             The threads. `join` waits for them without being given them.
@@ -63,7 +69,9 @@ class ThreadCoordinator(CoordinatorFace):
             InvalidArgumentError: it is not an `aioqueue.sync.QueueRunner`.
         """
         if not isinstance(runner, QueueRunner):
-            raise cannot_start(runner, "runner", in_threads=True)
+            if isinstance(runner, type) or not hasattr(runner, "_start_on_thread"):
+                raise cannot_start(runner, "runner", in_threads=True)
+            return runner._start_on_thread(self)
         return runner.create_threads(coord=self, daemon=True, start=True)
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
@@ -119,7 +127,7 @@ class ThreadCoordinator(CoordinatorFace):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:  # not `bool`: type checkers would think that the block swallows exceptions
-        if is_inherited(self._core) and error is not None:
+        if self._leaves_inherited_block(error):
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
         # `SystemExit`, Ctrl-C and the like stop the workers, and leave the block as they are.
         is_failure = isinstance(error, Exception)
@@ -220,6 +228,9 @@ class QueueRunner(RunnerFace):
     that failure as the cause. A stop closes the queue and cancels its pending enqueues. Without a
     coordinator, ``exceptions_raised`` collects the failures. When the last worker has ended, the
     queue is closed with the first failure as the cause.
+
+    With ``None`` in place of the queue, the ops fill none, and there is nothing to close: a learner
+    that only takes, say. All other rules are the same.
     """
 
     __doc__ = with_sections(__doc__, RUNNER_ARGUMENTS)

@@ -112,7 +112,9 @@ class CoordinatorCore(WatchdogTarget):
         self._prune_at = _PRUNE_AT  # at this number of workers, forget those that have ended
         self._stop_scopes: dict[int, StopScope] = {}  # end the workers' waits, by the same ids
         self._on_stop: dict[Callable[[], None], None] = {}
-        self._watchdog = watchdog
+        self.watchdog = watchdog
+        # How the processes of this machine share it (`aioqueue.sharing`); ``None``: they do not.
+        self.shared: Any = None
         self._waiting_joins: dict[object, Join] = {}
         note_coordinator(self)
         note_waits(self)
@@ -121,6 +123,10 @@ class CoordinatorCore(WatchdogTarget):
         from aioqueue.telemetry.explain.gather import explain_for
 
         return explain_for([self])
+
+    def elsewhere(self) -> tuple[Explanation, ...]:
+        """Return the explanations of the other processes that share this coordinator: none do."""
+        return ()
 
     def explained(
         self, belonging: frozenset[int], frames: Mapping[int, FrameType]
@@ -623,8 +629,8 @@ class CoordinatorCore(WatchdogTarget):
 
     def start_watchdog(self) -> None:
         """Start the watchdog, if you asked for one, since workers have started."""
-        if self._watchdog is not None and call_with_lock(self._lock, self._claim_watch):
-            Watchdog(self, self._watchdog, self.stopped, end_callback(self)).start()
+        if self.watchdog is not None and call_with_lock(self._lock, self._claim_watch):
+            Watchdog(self, self.watchdog, self.stopped, end_callback(self)).start()
 
     def _collect_when_ended(self, worker: Worker) -> None:
         """Record a worker's failure when it ends, if the worker keeps it; now, if it has ended."""

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from contextlib import ContextDecorator
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from aioqueue.base.arguments import checked_flag, checked_grace, checked_seconds, checked_watchdog
 from aioqueue.base.hints import hint_attributes, refuse_overrides
-from aioqueue.base.public_names import World, describe
+from aioqueue.base.public_names import DeferredModule, World, describe
 from aioqueue.base.tracebacks import SHORTENED, reraise
 from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
@@ -29,6 +29,9 @@ from aioqueue.worlds.waker import Owner
 if TYPE_CHECKING:
     from aioqueue.telemetry.explain.explanation import Explanation
     from aioqueue.telemetry.monitor import Monitor
+
+
+_sharing: Any = DeferredModule("aioqueue.sharing.coordinator")  # above this room; for `share` only
 
 
 class CoordinatorMethods:
@@ -141,11 +144,65 @@ class CoordinatorFace(CoordinatorMethods):
         if is_inherited(core):
             return
         core.renew()
-        if core.has_begun:
+        if core.shared is not None:
+            core.shared.adopt_in_fork(self)
+        elif core.has_begun:
             self._core = inherited_object("this coordinator", core)
 
     def _watched(self) -> Watch:
         return self._core.watch
+
+    def share(self, *, name: str | None = None) -> Self:
+        """Share the coordinator with the other processes of this machine.
+
+        From now on it can be pickled: pass it to a process as an argument, or inside of anything
+        that is; a fork may also inherit it. In the other process it is the same coordinator, and
+        takes part from its first use there:
+
+        * A stop reaches every worker of every process. It is pushed to them, so `should_stop` asks
+          nobody.
+        * Every failure reaches every process, with its traceback there. A failing worker waits
+          until it has been sent, five seconds at most. So does a process that an exception ends.
+        * A process that is killed, or ends with an exit code, is a failure that names the process
+          and the signal or the code. Ctrl-C is a stop.
+        * `join`, and leaving the block, wait for the workers of all processes, except those that
+          are in a join themselves. A process inside ``with coord.stop_on_exception():`` counts as a
+          worker. A drain concerns the runners of one process.
+        * `explain` includes all processes.
+
+        If the process that shares it dies, the others stop with a `WorkerDiedError`. If it ends in
+        order, they stop. Only processes of the same user can connect.
+
+        Args:
+            name: a name by which other processes of this user find the coordinator (`connect`):
+                letters, digits, ``-``, ``_`` and ``.``; ``None`` for none.
+
+        Returns:
+            The coordinator itself.
+
+        Raises:
+            InvalidArgumentError: the name is not as described, or a living process shares something
+                by that name.
+            OSError: this system has no Unix sockets, or the socket cannot be made.
+            TypeError: it is a coordinator of a Ray cluster, which other programs find by its name.
+        """
+        _sharing.share(self, name)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a coordinator that is shared; see `share`.
+
+        Raises:
+            TypeError: it is not shared.
+        """
+        shared = self._core.shared
+        if shared is not None:
+            pickled: tuple[Any, ...] = shared.pickled(self._world)
+            return pickled
+        raise TypeError(
+            "a coordinator cannot be pickled or copied: it lives in one process. Share it"
+            " (`coord.share()`), and send that to other processes of this machine"
+        )
 
     def monitor(self, *, log: bool = False) -> Monitor:
         """Monitor what you start in this coordinator and report its bottleneck: see `Monitor`.
@@ -170,6 +227,10 @@ class CoordinatorFace(CoordinatorMethods):
                 " new one"
             )
         self._core.enter_block()
+
+    def _leaves_inherited_block(self, error: BaseException | None) -> bool:
+        """Return whether an exception leaves a block that the parent of this fork is in."""
+        return is_inherited(self._core) and error is not None
 
     def _end_joins_at_stop(self, owner: object) -> None:
         """Let the stop end a `join` in which the owner of the block waits: a task or thread."""

@@ -196,8 +196,10 @@ def checked_ops(
     Raises:
         InvalidArgumentError: one of them is not as `RUNNER_ARGUMENTS` says.
     """
-    if not isinstance(queue, QueueFace):
-        raise InvalidArgumentError(f"queue: got {queue!r}; expected a queue of aioqueue")
+    if queue is not None and not isinstance(queue, QueueFace):
+        raise InvalidArgumentError(
+            f"queue: got {queue!r}; expected a queue of aioqueue, or None if the ops fill none"
+        )
     if source is not None and not isinstance(source, QueueFace):
         raise InvalidArgumentError(f"source: got {source!r}; expected a queue of aioqueue, or None")
     ops: list[EnqueueOp] = []

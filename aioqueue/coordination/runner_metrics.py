@@ -32,10 +32,10 @@ class OpStage(EndingPart):
         name: the name of the op.
         where: what runs it, thread or task.
         meters: one meter per worker.
-        queue: the queue that they fill.
+        queue: the queue that they fill; ``None`` if they fill none.
     """
 
-    def __init__(self, name: str, where: str, meters: list[Meter], queue: QueueFace) -> None:
+    def __init__(self, name: str, where: str, meters: list[Meter], queue: QueueFace | None) -> None:
         self.key: Hashable = id(self)
         self.name = name
         self._where = where
@@ -48,7 +48,7 @@ class OpStage(EndingPart):
         return all(meter.ended for meter in self._meters)
 
     def queues(self) -> list[QueueFace]:
-        return [self._queue]
+        return [] if self._queue is None else [self._queue]
 
     def sample(self, now: float) -> None:
         """Sample which of the workers wait for a lock."""
@@ -80,7 +80,7 @@ class OpStage(EndingPart):
             name=self.name,
             where=self._where,
             source=next((meter.reads for meter in self._meters if meter.reads), None),
-            into=self._queue.name,
+            into=None if self._queue is None else self._queue.name,
             workers=tuple(_numbers(meter, now) for meter in live),
             resizable=False,
             taken=calls + len(live),
@@ -107,7 +107,9 @@ class OpStage(EndingPart):
         )
 
 
-def op_stages(workers: Iterable[tuple[_WorkerPlan, Meter]], queue: QueueFace) -> Iterator[OpStage]:
+def op_stages(
+    workers: Iterable[tuple[_WorkerPlan, Meter]], queue: QueueFace | None
+) -> Iterator[OpStage]:
     """Yield one stage per op, with the meters of its workers."""
     groups: dict[tuple[str, str], list[Meter]] = {}
     for plan, meter in workers:

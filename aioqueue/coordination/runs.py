@@ -37,6 +37,7 @@ from aioqueue.coordination.misuse import (
     refuse_result,
     refuse_returned_coroutine,
 )
+from aioqueue.coordination.no_queue import NoQueue
 from aioqueue.coordination.restarts import Restart, RestartPolicy, checked_restart
 from aioqueue.coordination.runner_metrics import op_stages
 from aioqueue.coordination.shutdown import (
@@ -81,6 +82,8 @@ class Run:
         ]
         self._numbers = itertools.count(len(self.plans))  # of workers that join later
         self._runner = runner
+        queue = runner.queue
+        self.filled: QueueFace | NoQueue = NoQueue(runner.name) if queue is None else queue
         self._core = core
         self._lock = threading.RLock()  # guards everything below; reentrant for signal handlers
         self._unfinished = dict.fromkeys(self.plans)
@@ -118,10 +121,6 @@ class Run:
         finally:  # even if the user's `cancel_op` raises
             for callback in self._take_stop_callbacks():
                 callback()
-
-    @property
-    def filled(self) -> QueueFace:
-        return self._runner.queue
 
     def drain(self) -> None:
         """Accept nothing new, finish what has begun, and end. Does not wait; any thread may call.
@@ -181,7 +180,7 @@ class Run:
             callback: called in the thread where the event occurs, or now if it has occurred; maybe
                 more than once. It must neither wait nor raise.
         """
-        self._forget_calls.append(self._runner.queue._core.call_when_closed(callback))
+        self._forget_calls.append(self.filled._core.call_when_closed(callback))
         self.call_on_stop(callback)
 
     def thread(self, plan: WorkerPlan, *, daemon: bool) -> threading.Thread:
@@ -266,7 +265,7 @@ class Run:
     async def loop_async(self, plan: WorkerPlan) -> None:
         """Run a worker that is a task: the task's coroutine."""
         call = Call()
-        queue, waker = self._runner.queue._core, current_waker()
+        queue, waker = self.filled._core, current_waker()
         plan.owner = Owner(waker.runner())
         # In the cell of a notebook, a blocking dequeue of this loop's thread would wait for this
         # task in vain. The queue refuses it as long as the task is counted.
@@ -453,10 +452,10 @@ class Run:
         for forget in self._forget_calls:
             forget()
         self._take_stop_callbacks()
-        self._runner.queue._core.last_end = self._end_reason
+        self.filled._core.last_end = self._end_reason
         # In one step under one lock: of several runs that end at the same time, exactly the last
         # one gets `None`, and closes the queue.
-        successor = end_to_fill(self._runner.queue, self)
+        successor = end_to_fill(self.filled, self)
         try:
             if successor is None:
                 self._close(cancel=False)
@@ -468,7 +467,7 @@ class Run:
             self.failed(_CLOSING, error)  # only this report shows a failure of the `close_op`
         finally:
             if successor is None:
-                note_closed(self._runner.queue)
+                note_closed(self.filled)
             self._runner._ended(self)
             self._break_cycles(is_kept=successor is not None)
             # Last: code that waits for the end must find the queue closed and the runner idle.
@@ -532,9 +531,9 @@ class Run:
                 self.failed(_CLOSING, error)
             except BaseException:
                 # Ctrl-C or `SystemExit`: who waits for the queue must not wait for ever.
-                self._runner.queue.close(cancel_pending_enqueues=cancel, cause=cause)
+                self.filled.close(cancel_pending_enqueues=cancel, cause=cause)
                 raise
-        self._runner.queue.close(cancel_pending_enqueues=cancel, cause=cause)
+        self.filled.close(cancel_pending_enqueues=cancel, cause=cause)
 
 
 class RunnerFace:
@@ -542,7 +541,7 @@ class RunnerFace:
 
     def __init__(
         self,
-        queue: QueueFace,
+        queue: QueueFace | None,
         enqueue_ops: Iterable[EnqueueOp] | EnqueueOp,
         *,
         queue_closed_exception_types: tuple[type[BaseException], ...] = (OutOfRangeError,),
@@ -555,7 +554,7 @@ class RunnerFace:
         self.enqueue_ops: list[EnqueueOp] = checked_ops(
             enqueue_ops, queue, source, types, close_op, cancel_op
         )
-        self.queue = queue
+        self.queue: QueueFace | None = queue
         self.close_op = close_op
         self.cancel_op = cancel_op
         self.source = source
@@ -577,8 +576,10 @@ class RunnerFace:
 
     @property
     def name(self) -> str:
-        """The name of the runner's queue."""
-        return self.queue.name
+        """The name of the runner's queue; without a queue, the names of its ops."""
+        if self.queue is not None:
+            return self.queue.name
+        return "+".join(dict.fromkeys(name_of_work(op, "worker") for op in self.enqueue_ops))
 
     @property
     def times_restarted(self) -> int:
@@ -599,7 +600,7 @@ class RunnerFace:
         run = self._new_run(core)
         run.stages = self._stages(run)
         run.watch.add(*run.stages)
-        run.began_in_time = begin_to_fill(self.queue, run)
+        run.began_in_time = begin_to_fill(run.filled, run)
         # From here on the queue stays open until this run ends, or is stopped. A stop or a drain
         # that has come already reaches the run in the lines below.
         if run.restarts is not None:
@@ -629,15 +630,15 @@ class RunnerFace:
         ops = dict.fromkeys(map(function_name, self.enqueue_ops))
         return ExplainedStage(
             f"the QueueRunner of {', '.join(ops)} ({counted(len(workers), 'worker')})",
-            self.name,
+            None if self.queue is None else self.queue.name,
             workers,
             key=id(self),
-            into_key=id(self.queue._core),
+            into_key=0 if self.queue is None else id(self.queue._core),
         )
 
     def _queues(self) -> list[QueueCore]:
         """Return the queues that the runner fills or empties, as far as they are known."""
-        return [self.queue._core]
+        return [] if self.queue is None else [self.queue._core]
 
     def _stages(self, run: Run) -> list[StagePart]:
         return list(op_stages(run.meters.items(), self.queue))

@@ -47,6 +47,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from aioqueue.base.display_text import LogLines, on_one_line
 from aioqueue.base.tracebacks import shorten, title_of
 from aioqueue.coordination.classify import leaves_of
+from aioqueue.coordination.no_queue import NoQueue
 from aioqueue.coordination.workers import Worker, format_with_places
 from aioqueue.errors import StillRunningError, UndeliveredError, copy_exception, counted
 from aioqueue.queues.queue_core import QueueCore, QueueFace
@@ -347,8 +348,8 @@ class Drainable(Protocol):
     """A run that fills a queue."""
 
     @property
-    def filled(self) -> QueueFace:
-        """The queue that it fills."""
+    def filled(self) -> QueueFace | NoQueue:
+        """The queue that it fills, if any."""
 
     def drain(self) -> None:
         """Accept nothing new, finish what has begun, and end. Returns at once; thread-safe."""
@@ -407,7 +408,8 @@ class Draining:
     @synchronized
     def _register(self, run: Drainable) -> bool:
         self._runs[run] = None
-        self._queues.add(run.filled._core)
+        if not isinstance(run.filled, NoQueue):
+            self._queues.add(run.filled._core)
         return self._drain is not None
 
 
@@ -427,7 +429,7 @@ def undelivered(
     """
     inside, items = Counter[str](), Counter[str]()  # names need not be unique
     for queue in queues:
-        inside[queue.name] += queue.machine.statistics().size
+        inside[queue.name] += queue.recent_statistics().size
     inside = +inside
     unfinished = [(run, names) for run in runs if (names := run.unfinished_workers())]
     if not inside and not unfinished:
@@ -463,7 +465,7 @@ _runs: Final[WeakKeyDictionary[object, WeakSet[Producer]]] = WeakKeyDictionary()
 _closing: Final[WeakSet[object]] = WeakSet()  # queues that their last run is closing now
 
 
-def begin_to_fill(queue: QueueFace, run: Producer) -> bool:
+def begin_to_fill(queue: QueueFace | NoQueue, run: Producer) -> bool:
     """Register a run that fills a queue: no other run closes the queue until this one has ended.
 
     Returns:
@@ -474,7 +476,7 @@ def begin_to_fill(queue: QueueFace, run: Producer) -> bool:
     return not call_with_lock(_filling, _begin, queue._core, run) and not queue.is_closed()
 
 
-def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
+def end_to_fill(queue: QueueFace | NoQueue, run: FillerT) -> FillerT | None:
     """Unregister a run that has ended; return a run that continues and takes over its closing.
 
     If it returns ``None``, the run has to close the queue itself, and then call `note_closed`.
@@ -482,7 +484,7 @@ def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
     return cast(FillerT | None, call_with_lock(_filling, _end, queue._core, run))
 
 
-def note_closed(queue: QueueFace) -> None:
+def note_closed(queue: QueueFace | NoQueue) -> None:
     """Note that the last run has closed the queue, by whatever its `close_op` does."""
     call_with_lock(_filling, _closing.discard, queue._core)
 

@@ -222,7 +222,7 @@ class WatchdogTarget:
 
 
 def _progress(core: QueueCore) -> int:
-    statistics = core.machine.statistics()
+    statistics = core.recent_statistics()
     return statistics.enqueued + statistics.dequeued
 
 

@@ -27,6 +27,7 @@ from aioqueue.errors import (
 )
 from aioqueue.system.locks import call_with_lock, synchronized
 from aioqueue.telemetry.explain import stacks
+from aioqueue.telemetry.explain.frames import current_frames
 from aioqueue.telemetry.explain.stacks import stack_of
 from aioqueue.worlds.waker import Owner, in_event_loop, loaded_trio, running_loop
 
@@ -60,8 +61,12 @@ class Worker(Protocol):
     def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
         """Call back when it has ended; now, if it has. Return a function that cancels this."""
 
-    def where(self) -> str:
-        """Return where in its code it is now; empty if that is not known."""
+    def where(self, frames: Mapping[int, FrameType]) -> str:
+        """Return where in its code it is now; empty if that is not known.
+
+        Args:
+            frames: those of all threads at one moment.
+        """
 
     @property
     def key(self) -> int:
@@ -92,9 +97,9 @@ class LoopThread(threading.Thread):
             again()
         return again is not None
 
-    def task_places(self) -> str:
+    def task_places(self, frames: Mapping[int, FrameType]) -> str:
         running = [task for task in list(self.tasks) if task.is_alive()]
-        return ", ".join(f"{task.name} at {task.where()}" for task in running)
+        return ", ".join(f"{task.name} at {task.where(frames)}" for task in running)
 
 
 class _ThreadWorker:
@@ -128,10 +133,10 @@ class _ThreadWorker:
     def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
         return when_all_ended([self], callback)
 
-    def where(self) -> str:
+    def where(self, frames: Mapping[int, FrameType]) -> str:
         thread = self.thread
-        found = thread.task_places() if isinstance(thread, LoopThread) else ""
-        return found or stacks.of_thread(thread)
+        found = thread.task_places(frames) if isinstance(thread, LoopThread) else ""
+        return found or stacks.of_thread(thread, frames)
 
     @property
     def key(self) -> int:
@@ -205,7 +210,7 @@ class _FutureWorker:
             callback()  # the loop is closed, so the future will never end
         return forget
 
-    def where(self) -> str:
+    def where(self, frames: Mapping[int, FrameType]) -> str:
         return stacks.of_task(self._future)
 
     @property
@@ -266,7 +271,7 @@ class StartedTask:
             callback()
         return partial(self._forget, callback)
 
-    def where(self) -> str:
+    def where(self, frames: Mapping[int, FrameType]) -> str:
         return stacks.of_task(self.task)
 
     @property
@@ -338,11 +343,12 @@ def format_with_places(workers: Iterable[Worker]) -> LogLines:
     items = items_in_progress()
     places: list[str] = []
     lines: list[str] = []
-    for worker in workers:
-        item, place = items.get(worker.key), worker.where()
-        doing = f"{' at ' + item if item else ''}{' in ' + place if place else ''}"
-        places.append(f"{item is None} {place}")
-        lines.append(on_one_line(worker.name + doing))
+    with current_frames() as frames:
+        for worker in workers:
+            item, place = items.get(worker.key), worker.where(frames)
+            doing = f"{' at ' + item if item else ''}{' in ' + place if place else ''}"
+            places.append(f"{item is None} {place}")
+            lines.append(on_one_line(worker.name + doing))
     shown = folded(range(len(lines)), places.__getitem__, lambda index: lines[index : index + 1])
     return LogLines("".join(f"\n  {line}" for line in shown))
 
@@ -614,16 +620,18 @@ def _always_true(*_: object) -> bool:
 RUNNER_ARGUMENTS = """\
 Args:
     queue: the queue to fill and to close, through either of its faces. If several runners fill it,
-        the last one to end closes it.
-    enqueue_ops: one callable per worker. Each makes one element and enqueues it, and is called in a
-        loop, without arguments. A coroutine function runs in a task; a plain function runs on its
-        own thread.
+        the last one to end closes it. ``None`` if the ops fill none, such as a learner's step: the
+        run then ends with its workers.
+    enqueue_ops: one callable per worker. Each makes one element and enqueues it, or without a queue
+        does one step of its work, and is called in a loop, without arguments. A coroutine function
+        runs in a task; a plain function runs on its own thread.
     queue_closed_exception_types: exceptions that end a worker without a report, because its input
         has ended. Add ``StopIteration`` for plain functions that call `next`. (Python turns it into
         a `RuntimeError` in a coroutine function: raise `OutOfRangeError` there.)
-    close_op: closes the queue when the input has ended; ``None`` calls ``queue.close()``.
+    close_op: closes the queue when the input has ended; ``None`` calls ``queue.close()``, if there
+        is a queue.
     cancel_op: closes the queue at a stop; ``None`` calls
-        ``queue.close(cancel_pending_enqueues=True)``.
+        ``queue.close(cancel_pending_enqueues=True)``, if there is a queue.
     source: the queue that the ops take from, if any. `Coordinator.drain` then lets the workers
         continue until that queue has ended; with ``None`` they end after their current call.
     restart: starts a worker again when it has failed, as a `Restart` describes; with ``None``, its

@@ -11,6 +11,7 @@ import enum
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, NoReturn, Protocol
 from weakref import WeakSet, ref
 
@@ -167,6 +168,9 @@ class Attempt:
         return self.state is WITHDRAWN
 
 
+_borrower_numbers = count(1)
+
+
 class Borrower:
     """A holder of leases within this process: for instance a loop, with all its workers.
 
@@ -174,13 +178,15 @@ class Borrower:
         loops: what it works for: its own loop last, behind those in whose workers that runs.
 
     Attributes:
+        number: its number in this process.
         owners: the threads and tasks that take the rows, or use them.
         users: references to the callers that wait for the loop: a thread, or a task and its thread.
     """
 
-    __slots__ = ("loops", "owners", "users")
+    __slots__ = ("loops", "number", "owners", "users")
 
     def __init__(self, loops: tuple[object, ...] = ()) -> None:
+        self.number: int = next(_borrower_numbers)
         self.loops: tuple[object, ...] = loops
         self.users: tuple[ref[Any], ...] = ()
         self.owners: WeakSet[Any] = WeakSet()

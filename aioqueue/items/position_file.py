@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar, overload
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.base.arguments import checked_count
 from aioqueue.base.json_files import (
-    MAX_BYTES,
     MAX_DEPTH,
     DocumentError,
     Schema,
+    content_of,
     is_too_deep,
     read_document,
 )
@@ -140,13 +140,11 @@ def load_position(path: str | PathLike[str], default: Any = _NO_POSITION) -> Any
     """
     try:
         with Path(path).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            content = read_document(content_of(file), _FILE)
     except FileNotFoundError:
         if default is _NO_POSITION:
             raise
         return default
-    try:
-        content = read_document(data, _FILE)
     except DocumentError as error:
         fault = f"torn position file, or none ({error})"
         raise DataLossError(path=str(path), offset=0, fault=fault) from error

@@ -13,12 +13,12 @@ import weakref
 from collections.abc import Callable, Collection
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, Self
 
 from aioqueue.base.arguments import checked_count, checked_seconds
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import hint_attributes, refuse_overrides, refuse_search
-from aioqueue.base.public_names import describe, public, with_sections
+from aioqueue.base.public_names import DeferredModule, World, describe, public, with_sections
 from aioqueue.base.tracebacks import SHORTENED, shorten_again
 from aioqueue.core.attempts import PENDING
 from aioqueue.errors import (
@@ -41,9 +41,18 @@ from aioqueue.worlds.scopes import (
     unwatch,
     watch,
 )
-from aioqueue.worlds.waker import AsyncWaker, ThreadWaker, in_event_loop
+from aioqueue.worlds.waker import AsyncWaker, in_event_loop
 
-T = TypeVar("T")
+_sharing: Any = DeferredModule("aioqueue.sharing.latest")  # above this room; used by `share` alone
+
+if TYPE_CHECKING:  # Python's own has defaults since 3.13
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 FaceT = TypeVar("FaceT", bound="LatestFace[Any]")
 
 _ARGUMENTS: Final = """\
@@ -61,6 +70,7 @@ class LatestFace(Generic[T]):
     """One face of a `Latest`: here, everything that never waits."""
 
     _peer: Callable[[], LatestFace[T] | None] | None = None
+    _world: ClassVar[World]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -76,7 +86,9 @@ class LatestFace(Generic[T]):
         core = self._core
         if is_inherited(core):
             return
-        if core.has_begun:
+        if core.shared is not None:
+            core.shared.adopt_in_fork(self)
+        elif core.has_begun:
             self._core = inherited_object(str(core), core)
         else:
             core.renew()
@@ -90,16 +102,50 @@ class LatestFace(Generic[T]):
         version = core.current.version
         return on_one_line(f"<{kind} '{core.name}', version {version}, {state}>")
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled.
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a `Latest` that is shared; see `share`.
 
         Raises:
-            TypeError: always.
+            TypeError: it is not shared.
         """
+        core = self._core
+        if not is_inherited(core) and core.shared is not None:
+            pickled: tuple[Any, ...] = core.shared.pickled(self._world)
+            return pickled
         raise TypeError(
-            f"{self._core} cannot be pickled or copied: it lives in one process. Send its values"
-            " between processes"
+            f"{core} cannot be pickled or copied: it lives in one process. Share it"
+            " (`latest.share()`), and send that to other processes of this machine; or send its"
+            " values"
         )
+
+    def share(self, *, name: str | None = None) -> Self:
+        """Share it with the other processes of this machine.
+
+        From now on it can be pickled: pass it to a process as an argument, or inside of anything
+        that is. In the other process it is a *handle* of the same `Latest`, with both faces, all
+        methods and errors. This process owns it, and goes on using it directly.
+
+        A process gets each value once, however many of its callers read it, and they share the
+        copy. Values are pickled by the caller that publishes them, and unpickled by the first
+        caller of a process that reads them. `get` on a handle asks this process for the newest
+        version; `publish`, `close` and the rest take a short trip, too. If this process dies, calls
+        on handles raise `WorkerDiedError`; if it ends in order, `OutOfRangeError` and
+        `QueueClosedError`. Only processes of the same user can connect.
+
+        Args:
+            name: a name by which other processes of this user find it (`connect`): letters, digits,
+                ``-``, ``_`` and ``.``; ``None`` for none.
+
+        Returns:
+            The `Latest` itself.
+
+        Raises:
+            InvalidArgumentError: the name is not as described, or a living process shares something
+                by that name.
+            OSError: this system has no Unix sockets, or the socket cannot be made.
+        """
+        _sharing.share_latest(self, name)
+        return self
 
     def __contains__(self, value: object) -> NoReturn:
         """Refuse ``in``, which would wait for ever.
@@ -145,7 +191,7 @@ class LatestFace(Generic[T]):
         Raises:
             QueueEmpty: nothing has been published yet.
         """
-        current = self._core.current
+        current = self._core.newest()
         if not current.version:
             raise QueueEmpty(f"nothing has been published in {self._core}")
         return current
@@ -177,13 +223,17 @@ class LatestFace(Generic[T]):
     def _peer_of(self, face_class: type[FaceT]) -> FaceT:
         face: Any = None if self._peer is None else self._peer()
         if face is None:
-            face = face_class.__new__(face_class)
+            face = face_class.__new__(self._class_of(face_class))
             face._core = self._core
             # A weak reference in one direction: a cycle would need the garbage collector.
             face._peer, self._peer = partial(_itself, self), weakref.ref(face)
             note_for_forks(face)
         assert isinstance(face, face_class)
         return face
+
+    def _class_of(self, face_class: type[FaceT]) -> type[FaceT]:
+        """Return the class of its other face."""
+        return face_class
 
 
 def _itself(face: LatestFace[T]) -> LatestFace[T]:
@@ -255,6 +305,7 @@ class Latest(_Methods[T]):
     """
 
     __doc__ = with_sections(__doc__, f"\n\n{_ARGUMENTS}")
+    _world = "aio"
 
     async def get(self) -> Versioned[T]:
         with SHORTENED:
@@ -322,6 +373,7 @@ class BlockingLatest(_Methods[T]):
     """
 
     __doc__ = with_sections(__doc__, f"\n\n{_ARGUMENTS}")
+    _world = "sync"
 
     def get(self, *, timeout: float | None = None) -> Versioned[T]:
         with SHORTENED:
@@ -345,7 +397,8 @@ class BlockingLatest(_Methods[T]):
         return self._wait(PendingRead(version), timeout)
 
     def _wait(self, reading: PendingRead, timeout: float | None) -> Versioned[T]:
-        core, waker = self._core, ThreadWaker()
+        core = self._core
+        waker = core.new_waker()
         scopes: Collection[CancelScope] = ()
         deadline = None if timeout is None else perf_counter() + timeout
         try:

@@ -22,7 +22,7 @@ from aioqueue.system.locks import is_held_here, not_reentrant, synchronized
 from aioqueue.telemetry.explain.explanation import ExplainedWait
 from aioqueue.telemetry.explain.registry import note_waits
 from aioqueue.worlds.scopes import register_wait, unregister_wait
-from aioqueue.worlds.waker import Owner, apply_deferred, deliver
+from aioqueue.worlds.waker import Owner, ThreadWaker, apply_deferred, deliver
 
 T = TypeVar("T")
 
@@ -73,6 +73,8 @@ class LatestCore:
         self._cause: BaseException | None = None
         # Those that wait, and perhaps some that have been woken. Each removes itself.
         self._waiting: dict[PendingRead, None] = {}
+        # How the processes of this machine share it (`aioqueue.sharing`); ``None``: they do not.
+        self.shared: Any = None
         note_waits(self)
 
     def __str__(self) -> str:
@@ -158,6 +160,10 @@ class LatestCore:
         self.is_closed = True  # last: readers look at it without the lock
         return self._complete_ready()
 
+    def newest(self) -> Versioned[Any]:
+        """Return the current value and its version, which is 0 if there is none."""
+        return self.current
+
     def newer(self, version: int) -> Versioned[Any] | None:
         """Return the newest value, if its version is after the given one; ``None`` to wait for it.
 
@@ -185,6 +191,10 @@ class LatestCore:
     def _with_cause(self, error: BaseException) -> BaseException:
         error.__cause__ = self._cause
         return error
+
+    def new_waker(self) -> Any:
+        """Make a waker for a thread that waits here."""
+        return ThreadWaker()
 
     def begin(self, reading: PendingRead, waker: Waker, runner: Any) -> None:
         """Begin to wait. The reading may be done at once.

@@ -27,7 +27,15 @@ import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.base.extras import required
-from aioqueue.base.json_files import is_json, parsed
+from aioqueue.base.json_files import (
+    COUNT,
+    MAX_DEPTH,
+    DocumentError,
+    Schema,
+    check_fields,
+    is_json,
+    parsed,
+)
 from aioqueue.core.elements.trees import Branch, branch_of, path_text, record_of
 from aioqueue.core.elements.trees import Path as TreePath
 from aioqueue.errors import with_article
@@ -53,6 +61,8 @@ class CacheSink(Sink, is_kind=False):
     _suffix = ".arrow"
     _ends_by_itself = True
     _overwrite = "on_stale='rebuild'"
+
+    _carried = Schema({"files": COUNT})
 
     def __init__(self, path: Any) -> None:
         super().__init__(path, _UNBOUNDED, False)
@@ -143,7 +153,7 @@ def rows_of_file(
         arrow = pa.ipc.open_file(buffer)
         reader = ExampleReader(pa, RowLayout.in_schema(arrow.schema), memory, buffer.address)
         text = (arrow.schema.metadata or {}).get(_LISTS)
-        lists = None if text is None else parsed(text)
+        lists = None if text is None else _checked_lists(parsed(text))
         batches = [arrow.get_batch(number) for number in range(arrow.num_record_batches)]
         ends = list(accumulate(batch.num_rows for batch in batches))
         if ends[-1:] != [count]:
@@ -226,8 +236,11 @@ class RowLayout(NamedTuple):
 
         Raises:
             ValueError: it has none.
+            KeyError: it has no metadata for one.
         """
-        return cls(parsed((schema.metadata or {})[_KEY]))
+        tree = parsed((schema.metadata or {})[_KEY])
+        _check_tree(tree)
+        return cls(tree)
 
     def has(self, rows: Sequence[Any]) -> bool:
         """Return whether examples fit the layout."""
@@ -440,6 +453,64 @@ def _at(path: TreePath) -> str:
 
 
 # Checking, storing and making again what has a layout.
+
+
+_MOST_AXES: Final = 64
+"""As many as NumPy's arrays have."""
+_MOST_CHARACTERS: Final = 1000
+"""Of the name of a dtype."""
+_ARRAYS: Final = Schema({"is": str, "dtype": str, "axes": COUNT})
+_CONTAINERS: Final = Schema({"is": str, "names": list, "parts": list})
+_SCHEMAS: Final[Mapping[str, Schema]] = {
+    **dict.fromkeys(_EXACT, _CONTAINERS),
+    **dict.fromkeys(_NAMED, Schema({**_CONTAINERS.required, "class": str})),
+    **dict.fromkeys(("array", "scalar"), _ARRAYS),
+    "objects": Schema({**_ARRAYS.required, "of": str}),
+    **dict.fromkeys(("json", *_TYPES), Schema({"is": str})),
+}
+
+
+def _check_tree(tree: Any) -> None:
+    """Check the layout in a file before anything is made by it.
+
+    Raises:
+        DocumentError: no cache has written it.
+    """
+    kind = tree.get("is") if isinstance(tree, dict) else None
+    schema = _SCHEMAS.get(kind) if isinstance(kind, str) else None
+    if schema is None:
+        raise DocumentError(f"a layout with the kind {str(kind)[:40]!r}")
+    check_fields(tree, schema)
+    if schema is _SCHEMAS["array"] or kind == "objects":
+        # An array of more axes than there can be would take memory for its shape alone, and one of
+        # strings of any length for its items.
+        if tree["axes"] > _MOST_AXES or len(tree["dtype"]) > _MOST_CHARACTERS:
+            raise DocumentError(f"arrays of {tree['axes']} axes of {tree['dtype'][:40]!r}")
+        if kind == "objects" and not (tree["of"] in ("str", "bytes") and len(tree["dtype"]) == 1):
+            raise DocumentError(f"arrays of {tree['of'][:40]!r} as {tree['dtype'][:40]!r}")
+    if kind in _BRANCHES:
+        names, parts = tree["names"], tree["parts"]
+        of = int if kind in ("tuple", "list") else str
+        if len(names) != len(parts) or not {of}.issuperset(map(type, names)):
+            raise DocumentError(f"a {kind} of {len(parts)} parts with the names {str(names)[:40]}")
+        for part in parts:
+            _check_tree(part)
+
+
+def _checked_lists(lists: Any) -> Sequence[Sequence[TreePath]]:
+    """Check the paths of containers in a file.
+
+    Raises:
+        DocumentError: no cache has written them.
+    """
+    found = isinstance(lists, list) and all(
+        isinstance(paths, list)
+        and all(isinstance(path, list) and {str, int}.issuperset(map(type, path)) for path in paths)
+        for paths in lists
+    )
+    if not found or len(lists) > MAX_DEPTH:
+        raise DocumentError(f"the paths of containers {str(lists)[:40]!r}")
+    return [[tuple(path) for path in paths] for paths in lists]
 
 
 def _fits(tree: Tree, value: Any) -> bool:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.base.arguments import is_int
 from aioqueue.base.json_files import COUNT, MANIFEST, DocumentError, Schema, check_fields
 from aioqueue.items.position_file import load_position, save_position
 from aioqueue.items.positions import differences
@@ -40,6 +41,9 @@ _SCHEMA: Final = Schema(
         "standing": dict,
     }
 )
+
+
+_RESUME_POINT: Final = Schema({"state": None, "rows": COUNT, "carried": dict})
 
 
 class Part(NamedTuple):
@@ -67,16 +71,24 @@ class PartFolder:
         stem: what the names of the parts begin with.
         suffix: what they end with, with its dot.
         what: what is written, in plain JSON types: only a run that writes the same may go on.
+        carried: the schema of what a writer hands on to that of a later run.
         overwrite: the argument by which a user has all written anew, for messages.
     """
 
     def __init__(
-        self, path: Path, stem: str, suffix: str, what: Mapping[str, Any], overwrite: str
+        self,
+        path: Path,
+        stem: str,
+        suffix: str,
+        what: Mapping[str, Any],
+        carried: Schema,
+        overwrite: str,
     ) -> None:
         self._path = path
         self._stem = stem
         self._suffix = suffix
         self._what = dict(what)
+        self._carried = carried
         self._overwrite = overwrite
         self._lock: IO[bytes] | None = None
         self.manifest: Manifest = Manifest()
@@ -141,13 +153,22 @@ class PartFolder:
             check_fields(found, _SCHEMA)
             if (found["format"], found["version"]) != (_FORMAT, _VERSION):
                 raise DocumentError(f"format {found['format']!r}, version {found['version']!r}")
-            parts = [Part(*map(int, one)) for one in found["parts"]]
-        except (DocumentError, TypeError, ValueError) as error:
-            fault = f"damaged manifest of parts, or of another version ({error})"
-            raise DataLossError(path=str(self._manifest_path), offset=0, fault=fault) from error
+            parts = list(map(_part_in, found["parts"]))
+            if found["standing"]:
+                check_fields(found["standing"], _RESUME_POINT)
+                check_fields(found["standing"]["carried"], self._carried)
+            elif parts:
+                raise DocumentError("parts without a point to resume from")
+        except DocumentError as error:
+            raise self.damaged(error) from error
         self.manifest = Manifest(parts, found["is_finished"], found["standing"])
         self._identity_there = found["what"]
         return True
+
+    def damaged(self, error: DocumentError) -> DataLossError:
+        """Return the error for a manifest that no run has written."""
+        fault = f"damaged manifest of parts, or of another version ({error})"
+        return DataLossError(path=str(self._manifest_path), offset=0, fault=fault)
 
     def check_same(self) -> None:
         """Check that the same is written as before.
@@ -283,6 +304,18 @@ class PartFolder:
             if match and int(match[1]) >= len(self.manifest.parts):
                 found.append(path)
         return sorted(found)
+
+
+def _part_in(fields: Any) -> Part:
+    """Return the part that a manifest lists so.
+
+    Raises:
+        DocumentError: it is none.
+    """
+    is_part = isinstance(fields, list) and len(fields) == 2 and all(map(is_int, fields))
+    if not is_part or min(fields) < 1:
+        raise DocumentError(f"parts: got {str(fields)[:40]!r}; expected rows and bytes")
+    return Part(*fields)
 
 
 def _locked(file: IO[bytes], *, wait: bool) -> bool:

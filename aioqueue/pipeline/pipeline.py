@@ -27,11 +27,14 @@ from aioqueue.pipeline.stages.base import BaseStage
 from aioqueue.workers.options import (
     Array,
     BatchOptions,
+    DataclassLike,
+    DroppingOptions,
     FunctionWithRng,
     Later,
     NamedTupleLike,
     OneComponent,
     PrepareOptions,
+    TypedDictLike,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E")
 K = TypeVar("K")
+DataclassT = TypeVar("DataclassT", bound=DataclassLike)
 
 
 @hint_attributes("a source or pipeline")
@@ -51,7 +55,43 @@ class Stages(RunMethods[T_co]):
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
         """This pipeline with one more stage."""
 
-    # The first two are for functions that make an example later, or several.
+    # Of each four, the first two are for functions that make an example later, or several.
+    @overload
+    def prepare(
+        self,
+        function: Callable[[T_co], Later[E | None]],
+        *,
+        drop_none: Literal[True],
+        buffer_size: int | None = None,
+        **options: Unpack[DroppingOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def prepare(
+        self,
+        function: FunctionWithRng[T_co, Later[E | None]],
+        *,
+        drop_none: Literal[True],
+        buffer_size: int | None = None,
+        **options: Unpack[DroppingOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def prepare(
+        self,
+        function: Callable[[T_co], E | None],
+        *,
+        drop_none: Literal[True],
+        buffer_size: int | None = None,
+        **options: Unpack[DroppingOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def prepare(
+        self,
+        function: FunctionWithRng[T_co, E | None],
+        *,
+        drop_none: Literal[True],
+        buffer_size: int | None = None,
+        **options: Unpack[DroppingOptions],
+    ) -> Pipeline[E]: ...
     @overload
     def prepare(
         self,
@@ -125,13 +165,45 @@ class Stages(RunMethods[T_co]):
 
         return self._with(Prepare(function, buffer_size, {**options}))
 
+    @overload
     def flat(
         self,
-        function: Callable[..., Iterable[E] | Awaitable[Iterable[E]] | AsyncIterator[E]],
+        function: Callable[[T_co], Awaitable[Iterable[E]] | AsyncIterator[E]],
         *,
         buffer_size: int | None = None,
         **options: Unpack[PrepareOptions],
-    ) -> Pipeline[E]:
+    ) -> Pipeline[E]: ...
+    @overload
+    def flat(
+        self,
+        function: FunctionWithRng[T_co, Awaitable[Iterable[E]] | AsyncIterator[E]],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def flat(
+        self,
+        function: Callable[[T_co], Iterable[E]],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    @overload
+    def flat(
+        self,
+        function: FunctionWithRng[T_co, Iterable[E]],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[E]: ...
+    def flat(
+        self,
+        function: Callable[..., Any],
+        *,
+        buffer_size: int | None = None,
+        **options: Unpack[PrepareOptions],
+    ) -> Pipeline[Any]:
         """Call a function with every item, on workers, and flatten the iterables that it returns.
 
         The examples of one item are passed on together, when the last one is made. So they must
@@ -235,14 +307,19 @@ class Stages(RunMethods[T_co]):
     def batch(
         self, size: int, *, collate: Callable[[list[Any]], E], **options: Unpack[BatchOptions]
     ) -> Pipeline[E]: ...
+    # Classes of yours stay, and with them the types of their fields: of a batch, all are arrays.
     @overload
     def batch(
-        self: Stages[NamedTupleLike], size: int, **options: Unpack[BatchOptions]
-    ) -> Pipeline[Any]: ...
+        self: Stages[NamedTupleLike[E]], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[E]: ...
     @overload
     def batch(
         self: Stages[tuple[OneComponent, ...]], size: int, **options: Unpack[BatchOptions]
     ) -> Pipeline[tuple[Array, ...]]: ...
+    @overload
+    def batch(
+        self: Stages[TypedDictLike[E]], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[E]: ...
     @overload
     def batch(
         self: Stages[Mapping[K, OneComponent]], size: int, **options: Unpack[BatchOptions]
@@ -251,6 +328,16 @@ class Stages(RunMethods[T_co]):
     def batch(
         self: Stages[OneComponent], size: int, **options: Unpack[BatchOptions]
     ) -> Pipeline[Array]: ...
+    @overload
+    def batch(
+        self: Stages[tuple[Any, ...] | Mapping[Any, Any]],
+        size: int,
+        **options: Unpack[BatchOptions],
+    ) -> Pipeline[Any]: ...
+    @overload
+    def batch(
+        self: Stages[DataclassT], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[DataclassT]: ...
     @overload
     def batch(
         self,
@@ -294,7 +381,10 @@ class Stages(RunMethods[T_co]):
                 such as ``"image.exif"``; ``True`` for all that are no arrays, numbers or text.
 
         Returns:
-            A pipeline of batches: per component an array of shape ``(size, *shape)``.
+            A pipeline of batches: per component an array of shape ``(size, *shape)``. For type
+            checkers, a batch of named tuples, dataclasses or typed dicts has their class. So
+            annotate a field with a type that holds in both, such as ``Any`` for an int, whose batch
+            is an array.
 
         Raises:
             InvalidArgumentError: an argument is wrong.

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_count, checked_flag
 from aioqueue.base.display_text import without_secrets
+from aioqueue.base.json_files import Schema
 from aioqueue.base.public_names import public
 from aioqueue.items.declared_kinds import KindRegistry
 
@@ -121,6 +122,9 @@ class Sink(ABC):
     _overwrite: ClassVar[str] = "existing='replace'"
     """The argument by which a user has all written anew."""
 
+    _carried: ClassVar[Schema] = Schema({})
+    """What its writers have `carried`."""
+
     _ends_by_itself: ClassVar[bool] = False
     """Whether the writer says where a file ends, and not the number of its rows."""
 
@@ -152,6 +156,9 @@ class Sink(ABC):
 
         Args:
             carried: what the writer of an earlier run has `carried`; empty for a new one.
+
+        Raises:
+            DocumentError: no writer has carried that.
         """
 
 

@@ -23,6 +23,7 @@ from anyio import to_thread
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.base.arguments import checked_count
+from aioqueue.base.json_files import DocumentError
 from aioqueue.base.public_names import public
 from aioqueue.base.tracebacks import SHORTENED, FailureNote, reraise, title_of
 from aioqueue.errors import add_note
@@ -217,6 +218,7 @@ class Writing:
                 "options": options_of(pipeline, is_cache=what is not None),
                 **(what or {}),
             },
+            sink._carried,
             sink._overwrite,
         )
         self._waits = waits
@@ -321,7 +323,10 @@ class Writing:
                 " positions, so that nobody can say what is left of it; expected"
                 f" {sink._overwrite}, or another folder"
             )
-        self.files.writer = sink._writer(resume_point["carried"])
+        try:
+            self.files.writer = sink._writer(resume_point["carried"])
+        except DocumentError as error:
+            raise self._folder.damaged(error) from error
         self._to_pass = resume_point["rows"]
         self.run = self._epochs_from(state)  # it checks that it is the same pipeline
 

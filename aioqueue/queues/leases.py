@@ -53,7 +53,6 @@ class QueueLeases:
         self._n = n
         self._up_to = up_to
         self._max_wait = max_wait
-        self._from_row = face.sync._from_row
         self._borrower = Borrower(current_loops.get())
         self._last_owner: weakref.ref[Any] | None = None  # the latest of its owners
         self._user: weakref.ref[Any] | None = None
@@ -199,7 +198,8 @@ class QueueLeases:
             if self._is_over:
                 raise CancelledError(f"the loop that reads '{self.name}' is over")
             if take.single:
-                from_row, row = self._from_row, take.held.single
+                # Asked for each time: sharing the queue replaces it.
+                from_row, row = self._sync._from_row, take.held.single
                 return row if from_row is None else from_row(row)
             return self._batch_from(take)
         except BaseException:

@@ -16,11 +16,11 @@ from contextlib import suppress
 from functools import partial
 from threading import RLock
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar, overload
 
 from aioqueue.base.arguments import checked_count, checked_flag, checked_seconds, is_int
 from aioqueue.base.hints import hint_attributes, refuse_overrides, refuse_search
-from aioqueue.base.public_names import World, describe
+from aioqueue.base.public_names import DeferredModule, World, describe
 from aioqueue.core.attempts import (
     ENQUEUE,
     NEITHER,
@@ -67,6 +67,8 @@ T = TypeVar("T")
 
 _numbers = itertools.count(1)
 
+_sharing: Any = DeferredModule("aioqueue.sharing.queues")  # above this room; used by `share` alone
+
 
 class QueueCore:
     """The state of one queue, shared by its faces.
@@ -94,11 +96,6 @@ class QueueCore:
     ) -> None:
         if name is not None and not isinstance(name, str):
             raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
-        self.kind = kind
-        self.spec = spec
-        self.storage = storage
-        self.to_row: Callable[[Any], Row] | None = _row_maker(spec, storage)
-        self.keep = keep
         self.name: str = name or f"{kind}-{next(_numbers)}"
         self.is_named: bool = bool(name)
         self.series_name: str | None = None
@@ -115,6 +112,17 @@ class QueueCore:
             name=self.name,
             enter=enter,
         )
+        self._describe_elements(kind, spec, storage, keep)
+
+    def _describe_elements(self, kind: str, spec: Spec, storage: Storage, keep: int) -> None:
+        """Set the rest of the fields; the core of a queue of another process does so, too."""
+        self.kind = kind
+        self.spec = spec
+        self.storage = storage
+        self.to_row: Callable[[Any], Row] | None = _row_maker(spec, storage)
+        self.keep = keep
+        # How the processes of this machine share it (`aioqueue.sharing`); ``None``: they do not.
+        self.shared: Any = None
         self.lock: RLock = threading.RLock()  # guards faces and wakers; a signal handler may close
         # World -> its face. A face refers to its core, so the core must not keep its faces alive:
         # a dropped queue is freed at once with its elements, without the garbage collector.
@@ -143,6 +151,14 @@ class QueueCore:
     @property
     def capacity(self) -> int | None:
         return self.machine.capacity
+
+    def recent_statistics(self) -> Statistics:
+        """Return the statistics for a report, which must not wait for another process for long."""
+        return self.machine.statistics()
+
+    def recent_state(self) -> QueueState:
+        """Return the state for such a report."""
+        return self.machine.state
 
     def remember(self, waker: AsyncWaker) -> None:
         call_with_lock(self.lock, self.wakers.__setitem__, waker, None)
@@ -177,6 +193,9 @@ class QueueCore:
             if any(other.side is not NEITHER for other in others):
                 return True
         return False
+
+    def face_class(self, world: World) -> type[QueueFace[Any]]:
+        return QueueFace._faces[self.kind, world]
 
     def record_owner(self, attempt: Attempt, runner: Any) -> None:
         """Record the owner of an attempt that has to wait.
@@ -275,6 +294,15 @@ class QueueCore:
         from aioqueue.core.elements.element_spec import ElementSpec  # loaded, as it is typed
 
         return spec.row_maker() if type(spec) is ElementSpec else self.to_row
+
+    def set_spec(self, spec: Spec) -> None:
+        """Replace the spec by one whose rows have another form, for the live faces as well."""
+        self.spec = spec
+        self.to_row = _row_maker(spec, self.storage)
+        for made in list(self.faces.values()):
+            face = made()
+            if face is not None:
+                face._set_conversions()
 
     def check_batch_size(self, n: Any) -> int:
         """Check the number of rows of a batch.
@@ -384,12 +412,15 @@ class QueueFace(QueueMethods[ElementT]):
         core.faces[self._world] = weakref.ref(self)
 
     def _bind(self, core: QueueCore) -> None:
-        spec = core.spec
         self._core = core
         self._machine = core.machine
         # Bound once: each attribute lookup would cost the fast path some nanoseconds per element.
         self._try_enqueue, self._try_dequeue = core.machine.try_enqueue, core.machine.try_dequeue
-        self._to_row = core.to_row
+        self._set_conversions()
+
+    def _set_conversions(self) -> None:
+        spec = self._core.spec
+        self._to_row = self._core.to_row
         self._from_row = None if spec.element_is_identity else spec.element
 
     def __repr__(self) -> str:
@@ -410,16 +441,54 @@ class QueueFace(QueueMethods[ElementT]):
         suffix = "" if state is QueueState.OPEN else f", {state.value}"
         return f"<{type(self).__module__}.{core.label} [{core.spec!r}] {inside}{suffix}>"
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled.
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a queue that is shared; see `share`.
 
         Raises:
-            TypeError: always.
+            TypeError: it is not shared.
         """
+        if self._core.shared is not None:
+            pickled: tuple[Any, ...] = self._core.shared.pickled(self._world)
+            return pickled
         raise TypeError(
             f"{self._core.label} cannot be pickled or copied: a queue lives in one"
-            " process. Send elements between processes, not queues"
+            " process. Share it (`queue.share()`), and send that to other processes of this"
+            " machine; or send elements, not queues"
         )
+
+    def share(self, *, name: str | None = None) -> Self:
+        """Share the queue with the other processes of this machine.
+
+        From now on the queue can be pickled: pass it to a process as an argument, or inside of
+        anything that is. In the other process it is a *handle* of the same queue, with both faces,
+        all methods, errors and guarantees. This process owns the queue, and goes on using it
+        directly.
+
+        A call on a handle waits in the same line as the calls here. What never waits here (`size`,
+        `statistics`, `close`, ``..._nowait``) takes a short trip to this process there. An element
+        belongs to the caller that has taken it as soon as its call returns. What was on its way to
+        a process that dies goes back to the front of the queue. If this process dies, calls on
+        handles raise `WorkerDiedError`; if it ends in order, dequeues raise `OutOfRangeError`, and
+        enqueues `QueueClosedError`.
+
+        Objects are pickled by the caller that puts them in, and unpickled by the caller that takes
+        them out, also if both are in this process; numbers, strings, arrays, and flat containers of
+        them are not pickled in this process. Only processes of the same user can connect.
+
+        Args:
+            name: a name by which other processes of this user find the queue (`connect`): letters,
+                digits, ``-``, ``_`` and ``.``; ``None`` for none.
+
+        Returns:
+            The queue itself.
+
+        Raises:
+            InvalidArgumentError: the name is not as described, or a living process shares something
+                by that name.
+            OSError: this system has no Unix sockets, or the socket cannot be made.
+        """
+        _sharing.share_queue(self._core, name)
+        return self
 
     def __len__(self) -> int:
         """Return how many elements are inside now."""
@@ -690,14 +759,27 @@ class QueueFace(QueueMethods[ElementT]):
         made = core.faces.get(world)
         face: Any = None if made is None else made()
         if face is None:
-            peer = self._faces[self._kind, world]
-            face = peer.__new__(peer)
-            face._bind(core)
-            core.faces[world] = weakref.ref(face)
+            face = _find_or_make_face(core, world)
             # The core holds the face weakly, so its maker keeps it alive. It does so under the name
             # by which users ask for the face: see `aioqueue.queues.base.PeerFace`.
             vars(self)[world] = face
         return face
+
+
+def face_of(core: QueueCore, world: World) -> Any:
+    """Return the face of a queue in a world, and make it if there is none."""
+    return call_with_lock(core.lock, _find_or_make_face, core, world)
+
+
+def _find_or_make_face(core: QueueCore, world: World) -> Any:
+    made = core.faces.get(world)
+    face: Any = None if made is None else made()
+    if face is None:
+        kind = core.face_class(world)
+        face = kind.__new__(kind)
+        face._bind(core)
+        core.faces[world] = weakref.ref(face)
+    return face
 
 
 def _row_maker(spec: Spec, storage: Storage) -> Callable[[Any], Row] | None:

@@ -13,27 +13,24 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any, Final, TypeAlias
+from typing import Final
 from weakref import WeakSet
 
-from aioqueue.core.attempts import PENDING, Attempt, QueueState
-from aioqueue.errors import DataLossError, InvalidArgumentError, OutOfRangeError, WorkerDiedError
+from aioqueue.errors import DataLossError, InvalidArgumentError, WorkerDiedError
 from aioqueue.ray.client_registry import CallerId, ClientReport, ClientSession, ClientSessions
 from aioqueue.ray.idempotent_calls import StaleCallError
 from aioqueue.ray.journal import NoJournal, QueueJournal
-from aioqueue.ray.leases import DequeueWaiter, LeaseTable
+from aioqueue.ray.leases import ActorLeases
 from aioqueue.ray.ledger import QueueLedger, rows_of
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.recovery import Awaited, restore_queue
 from aioqueue.ray.replayable_producers import ProducerRecord
 from aioqueue.ray.segments import Payload, Segment
+from aioqueue.remote.waits import WaitTable
 from aioqueue.workers.executors.ray_cluster import is_loss
 
 _FORGOTTEN_SECONDS: Final = 600.0
 """How long a dead client is remembered, so that it can learn why it was dismissed."""
-
-Call: TypeAlias = tuple[str, str, int]
-"""A call: the life of its client, its method and its number."""
 
 
 class RefusedError(Exception):
@@ -46,25 +43,6 @@ class RefusedError(Exception):
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.error)
         self.answer = answer
-
-
-class Wait:
-    """An attempt in progress.
-
-    Attributes:
-        attempt: the attempt.
-        began: when it began.
-        sleeper: wakes its caller.
-        error: why it was withdrawn, if the caller is to know.
-    """
-
-    __slots__ = ("attempt", "began", "error", "sleeper")
-
-    def __init__(self, attempt: Attempt, sleeper: DequeueWaiter) -> None:
-        self.attempt: Attempt = attempt
-        self.began: float = monotonic()
-        self.sleeper: DequeueWaiter = sleeper
-        self.error: BaseException | None = None
 
 
 class ActorSessions:
@@ -94,7 +72,8 @@ class ActorSessions:
         self._lock = threading.RLock()  # guards all below; taken before the machine's lock
         self._node = node
         self._journal = journal or NoJournal()
-        self._lease_table = LeaseTable(core, self._journal)
+        self._lease_table = ActorLeases(core, self._journal)
+        self._waits = WaitTable(core, self._lease_table, (description.kind, name))
         self._sessions = ClientSessions()
         self._awaited = Awaited()
         self._segments: WeakSet[Segment] = WeakSet()
@@ -103,7 +82,6 @@ class ActorSessions:
         self._change_wakers: list[
             Callable[[], object]
         ] = []  # wake calls that wait for elements, or for the end
-        self._waits: dict[Call, Wait] = {}
         self._cause: bytes | None = None
         # By life, its calls of `task_done` that have taken effect: all below a number, and these.
         self._applied_task_dones: dict[str, tuple[int, set[int]]] = {}
@@ -382,9 +360,7 @@ class ActorSessions:
         """Dismiss a client: its calls end, and its uncommitted leases go back."""
         life = session.caller.life
         session.dismiss(why)
-        # Before its leases go back: else its own waiting dequeues would get them.
-        self._end_calls(life)
-        self._lease_table.give_back(life)
+        self._waits.end_client(life)
         self._give_up_batches(life)
         self._lease_table.remove_life(life)
         self._applied_task_dones.pop(life, None)
@@ -396,39 +372,9 @@ class ActorSessions:
                 record.end()
         self._end_self_waits()
 
-    def _end_calls(self, life: str) -> None:
-        for call, wait in list(self._waits.items()):
-            if call[0] == life:
-                self._end_wait(wait)
-
-    def _end_wait(self, wait: Wait, error: Callable[[], Exception] | None = None) -> None:
-        if wait.attempt.state is PENDING:
-            self._lease_table.withdraw(wait.attempt)
-            wait.error = error and error()  # computes what is left, including this client's part
-            wait.sleeper.wake()
-
     def _end_self_waits(self) -> None:
-        """Report the end to consumers that would otherwise wait for their own leases."""
         with self._lock:
-            if self._machine.state is not QueueState.CLOSED:
-                return
-            waits = {call: wait for call, wait in self._waits.items() if call[1] == "dequeue"}
-            lives = {life for life, _, _ in waits}
-            for (life, _, _), wait in waits.items():
-                # Elements inside go to the first waiting call: only a sole consumer is known.
-                is_sole = lives == {life} or not self._machine.size
-                if is_sole and not self._lease_table.others_hold_rows(life):
-                    take: Any = wait.attempt
-                    self._end_wait(wait, partial(self._self_wait_error, take.n))
-
-    def _self_wait_error(self, n: int) -> OutOfRangeError:
-        return OutOfRangeError(
-            f"{self._description.kind} '{self._name}' is closed, and has only elements that this"
-            " consumer has taken and not committed",
-            queue=self._name,
-            requested=n,
-            remaining=self._machine.size,
-        )
+            self._waits.end_self_waits()
 
     # Liveness.
 
@@ -466,7 +412,7 @@ class ActorSessions:
         """
         with self._lock:
             if caller.client != caller.life:
-                self._end_calls(caller.life)
+                self._waits.end_calls_of(caller.life)
                 return
             try:
                 session: ClientSession | None = self._session_of(caller)

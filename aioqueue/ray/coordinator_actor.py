@@ -1,109 +1,20 @@
-"""The actor of a cluster's coordinator: its programs, their workers, and all failures.
-
-It holds an ordinary coordinator, which decides what counts as a failure. Programs and actor
-exchange their state rather than changes of it, so repeated, reordered or lost messages do no harm.
-"""
+"""The actor of a cluster's coordinator: the register of its programs, as coroutines."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeVar
 
-from aioqueue.coordination.coordinator_core import CoordinatorCore
-from aioqueue.errors import WorkerDiedError, counted
-from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.messages import LEASE_SECONDS
+from aioqueue.remote.members import ActiveWorker, MemberRegister, News, ProgramReport
+
+T = TypeVar("T")
 
 _MAX_CALLS: Final = 100_000
 """Most calls that may wait for news."""
-
-
-class ActiveWorker(NamedTuple):
-    """A worker that has not ended, as its program reports it."""
-
-    key: str
-    """Identifies the worker; for a task, Ray's id."""
-    name: str
-    """Its name in messages."""
-    is_local: bool = True
-    """Whether it runs in the reporting program; otherwise that program waits for a task
-    elsewhere."""
-
-
-class Failure(NamedTuple):
-    """A failure, as it is sent."""
-
-    message: bytes
-    """The result of `message_of_failure`."""
-    worker: str
-    """The worker that failed."""
-    place: str
-    """Where it failed: actor, task, process and node."""
-
-
-class ProgramReport(NamedTuple):
-    """The state of a program."""
-
-    life: str
-    """Identifies the program."""
-    place: str
-    """Where it runs, as text."""
-    run: int
-    """The run that it is in; `clear_stop` starts a new one."""
-    number: int
-    """How many reports it has made before."""
-    workers: Sequence[ActiveWorker]
-    """Its workers that have not ended."""
-    acknowledged: int
-    """How many of its failures the actor is known to have."""
-    failures: Sequence[Failure]
-    """Its later failures."""
-    stopped_by: str | None
-    """Who requested a stop there."""
-    is_joined: bool
-    """Whether a join there has reported all failures."""
-    joining: Sequence[str]
-    """Its tasks that wait in a join; other joins do not wait for them."""
-    seen: int
-    """How many failures of the cluster it knows."""
-
-
-class News(NamedTuple):
-    """The state of the cluster."""
-
-    run: int
-    total: int
-    """Number of failures."""
-    failures: Sequence[tuple[int, Failure]]
-    """Failures of others that the requesting program does not have yet, with their numbers."""
-    stopped_by: str | None
-    """Who requested the stop; ``None`` if nobody did."""
-    taken: int
-    """How many failures of the requesting program the actor has."""
-
-
-class _Member:
-    """A program that takes part.
-
-    Attributes:
-        place: where it runs.
-        heard: when it last reported.
-        number: number of its latest report.
-        workers: its workers that have not ended.
-        joining: its tasks that wait in a join.
-        taken: how many of its failures were recorded.
-    """
-
-    def __init__(self, taken: int) -> None:
-        self.place = ""
-        self.heard = monotonic()
-        self.number = -1
-        self.workers: dict[str, ActiveWorker] = {}
-        self.joining: frozenset[str] = frozenset()
-        self.taken = taken
 
 
 class CoordinatorActor:
@@ -114,209 +25,73 @@ class CoordinatorActor:
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._run = 0
-        self._core = CoordinatorCore(())  # the program of a clean stop has filtered it already
-        self._failures: list[tuple[str, Failure]] = []  # with the program of each
-        self._has_unreported_failure = False  # whether some failure was in no join's report
-        self._stopped_by: str | None = None
-        self._members: dict[str, _Member] = {}
-        self._ended: set[str] = set()  # tasks known to have ended
-        self._changed = asyncio.Event()
+        self._register = MemberRegister(f"coordinator '{name}'", _dumps(), _loads())
+        self._heard: dict[str, float] = {}  # when each program last reported
         self._watching: asyncio.Task[None] | None = None
 
-    # Reports of programs.
-
     async def report(self, report: ProgramReport) -> News:
-        """Accept the report of a program; return the news for it."""
         if self._watching is None:
             self._watching = asyncio.ensure_future(self._watch())
-        member = self._members.setdefault(report.life, _Member(report.acknowledged))
-        member.heard = monotonic()
-        member.place = report.place
-        if report.run == self._run:
-            self._accept_failures(member, report)
-            if report.stopped_by is not None:
-                self._stop(report.stopped_by)
-            if report.is_joined:
-                self._has_unreported_failure = False
-            # Failures are counted, so a late report does no harm. A late list of workers would
-            # bring back workers that have ended.
-            if report.number > member.number:
-                member.number = report.number
-                member.joining = frozenset(report.joining)
-                self._update_workers(member, report.workers)
-        self._notify_changed()
-        return self._news(report.life, report.seen if report.run == self._run else 0)
+        self._heard[report.life] = monotonic()
+        return self._register.report(report)
 
     async def leave(self, report: ProgramReport) -> None:
-        await self.report(report)
-        self._dismiss(report.life)
+        self._heard.pop(report.life, None)
+        self._register.leave(report)
 
     async def clear(self, run: int) -> int:
-        """Forget the stop and all failures, unless another program already has; return the new
-        run."""
-        if run == self._run:
-            self._reset()
-        return self._run
-
-    def _accept_failures(self, member: _Member, report: ProgramReport) -> None:
-        # The report repeats the failures whose acknowledgement the program does not have yet.
-        for failure in report.failures[member.taken - report.acknowledged :]:
-            member.taken += 1
-            self._record(report.life, failure)
-
-    def _record(self, life: str, failure: Failure) -> None:
-        error = failure_of_message(failure.message, failure.place, _loads())
-        self._core.stop(error, failure.worker)
-        if any(error is known for known in self._core.failures()):
-            self._failures.append((life, failure))
-            self._has_unreported_failure = True
-        if self._stopped_by is None:
-            self._stopped_by = failure.worker
-
-    def _stop(self, stopped_by: str) -> None:
-        self._core.stop(None, stopped_by)
-        if self._stopped_by is None:
-            self._stopped_by = stopped_by
-
-    def _update_workers(self, member: _Member, workers: Sequence[ActiveWorker]) -> None:
-        now = {worker.key: worker for worker in workers}
-        # A program that waits for a task learns of its end even if the task's process died and
-        # cannot report it.
-        over = {key for key, one in member.workers.items() if not one.is_local and key not in now}
-        self._ended |= over
-        member.workers = now
-        # Also in the list of the task's own process, which may have died without a report.
-        for one in self._members.values():
-            for key in self._ended & one.workers.keys():
-                del one.workers[key]
-
-    # Requests of programs.
+        return self._register.clear(run)
 
     async def news(self, life: str, run: int, seen: int, is_stopped: bool) -> News:
-        """Return the state of the cluster as soon as it has news for a program.
-
-        Args:
-            life: the program.
-            run: the run that it knows.
-            seen: how many failures it knows.
-            is_stopped: whether it knows of a stop.
-        """
-        await self._wait_until(
-            lambda: (
-                self._run != run
-                or len(self._failures) > seen
-                or (self._stopped_by is not None and not is_stopped)
-            )
+        return await _answer(
+            functools.partial(self._register.news, life, run, seen, is_stopped),
         )
-        return self._news(life, seen if self._run == run else 0)
 
     async def other_workers(self, life: str) -> list[ActiveWorker]:
-        """Return the workers of all other programs that have not ended and are in no join."""
-        joining = self._joining()
-        return [
-            worker._replace(name=f"{worker.name} ({member.place})")
-            for other, member in self._members.items()
-            if other != life
-            for worker in member.workers.values()
-            if worker.key not in joining
-        ]
+        return self._register.other_workers(life)
 
     async def wait_ended(self, keys: Collection[str]) -> list[str]:
-        """Return which of some workers have ended, as soon as one has."""
-        await self._wait_until(lambda: bool(self._ended_among(keys)))
-        return self._ended_among(keys)
+        return await _answer(functools.partial(self._register.wait_ended, keys))
 
     async def place_of(self, key: str) -> str:
-        """Return where a worker runs; empty if unknown."""
-        for member in self._members.values():
-            worker = member.workers.get(key)
-            if worker is not None and worker.is_local:
-                return f"{worker.name}, {member.place}"
-        return ""
+        return self._register.place_of(key)
 
     # For observers.
 
     async def joining(self) -> int:
-        return sum(len(member.joining) for member in self._members.values())
+        return self._register.joining()
 
     async def programs(self) -> int:
-        return len(self._members)
+        return self._register.programs()
 
-    def _news(self, life: str, seen: int) -> News:
-        member = self._members.get(life)
-        fresh = [
-            (number, failure)
-            for number, (whose, failure) in enumerate(self._failures[seen:], seen)
-            if whose != life
-        ]
-        taken = 0 if member is None else member.taken
-        return News(self._run, len(self._failures), fresh, self._stopped_by, taken)
-
-    def _ended_among(self, keys: Collection[str]) -> list[str]:
-        alive = {key for member in self._members.values() for key in member.workers}
-        alive -= self._joining()
-        return [key for key in keys if key not in alive]
-
-    def _joining(self) -> set[str]:
-        return {key for member in self._members.values() for key in member.joining}
-
-    async def _wait_until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            await self._changed.wait()
-
-    def _notify_changed(self) -> None:
-        # Each change has an event of its own: a waiter that is slow to run misses none.
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    # Members.
+    # Liveness.
 
     async def expire(self, seconds: float) -> None:
         """Treat programs that have been silent for a given time as dead."""
         before = monotonic() - seconds
-        silent = [life for life, one in self._members.items() if one.heard < before]
+        silent = [life for life, heard in self._heard.items() if heard < before]
         for life in silent:
-            # With no program left, nobody needs the news, and a later program starts afresh.
-            if len(silent) < len(self._members):
-                self._record_death(self._members[life], seconds)
-        for life in silent:
-            self._dismiss(life)
-
-    def _record_death(self, member: _Member, seconds: float) -> None:
-        kept = [worker for worker in member.workers.values() if worker.is_local]
-        if kept:
-            names = ", ".join(worker.name for worker in kept)
-            error = WorkerDiedError(
-                f"coordinator '{self._name}': {counted(len(kept), 'worker')} ({names}) must have"
-                f" died: {member.place} was silent for {seconds:.0f} s"
-            )
-            message = message_of_failure(error, _dumps(), _loads())
-            self._record("", Failure(message, names, member.place))
-
-    def _dismiss(self, life: str) -> None:
-        del self._members[life]
-        # A failure that no join has reported waits for the next program.
-        if not self._members and not self._has_unreported_failure:
-            self._reset()
-        self._notify_changed()
-
-    def _reset(self) -> None:
-        self._run += 1
-        self._core = CoordinatorCore(())
-        self._failures = []
-        self._has_unreported_failure = False
-        self._stopped_by = None
-        self._ended = set()
-        for member in self._members.values():
-            member.taken = 0
-        self._notify_changed()
+            del self._heard[life]
+        self._register.end(
+            silent, lambda place: f"must have died: {place} was silent for {seconds:.0f} s"
+        )
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 6)
             await self.expire(LEASE_SECONDS)
+
+
+async def _answer(request: Callable[[Callable[[T], object]], None]) -> T:
+    """Return what a request is answered with, now or later, in this event loop."""
+    answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def answer(value: T) -> None:
+        if not answered.done():  # else its caller has been cancelled
+            answered.set_result(value)
+
+    request(answer)
+    return await answered
 
 
 @functools.cache

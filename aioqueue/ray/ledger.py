@@ -299,7 +299,7 @@ class QueueLedger:
             self._pop(life, number)
 
     def _apply_done(self, life: str, number: int, known: int, n: int) -> None:
-        """A consumer is done with elements, committed ones first: as `LeaseTable.task_done`."""
+        """A consumer is done with elements, in the order of `LeaseTable.task_done`."""
         below, numbers = add_applied_call(
             *self.applied_task_dones.get(life, (0, [])), number, known
         )

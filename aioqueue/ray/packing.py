@@ -5,23 +5,21 @@ the receiver reads separately again. For a small batch that takes longer than al
 queue. So small values of known classes are pickled together here, and Ray sends bytes. References
 and large arrays are left to Ray, as the rest of the same argument.
 
-Objects of users are *sealed*: their producer pickles them, and only their consumer unpickles them.
-The actor may run where their classes cannot be imported, since another program has started it.
+Objects of users are *sealed*: the actor may run where their classes cannot be imported, since
+another program has started it.
 """
 
 from __future__ import annotations
 
 import functools
-import io
 import pickle
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from aioqueue.core.elements.spec import Columns
 from aioqueue.ray.client_registry import CallerId
 from aioqueue.ray.messages import SMALL, Answer
 from aioqueue.ray.segments import Payload
+from aioqueue.remote.sealing import is_plain_column, sealed
 
 Packed: TypeAlias = bytes | tuple[bytes, Any]
 """Bytes; or bytes, and values for Ray to pickle."""
@@ -73,39 +71,30 @@ def _is_plain(payload: Payload) -> bool:
     columns = payload.columns
     if isinstance(columns, bytes):
         return len(columns) <= SMALL
-    if columns is None or not all(map(_is_plain_column, columns)):
+    if columns is None or not all(map(is_plain_column, columns)):
         return False
     sizes = [len(one) if type(one) is bytes else one.nbytes for one in columns]
     return sum(sizes) <= SMALL
-
-
-def _is_plain_column(column: Any) -> bool:
-    return type(column) is bytes or (type(column) is np.ndarray and not column.dtype.hasobject)
 
 
 class _HasReferenceError(Exception):
     """An object of the user contains a reference, which Ray must see in order to count it."""
 
 
-def sealed(
+def sealed_unless_references(
     columns: Columns, cloudpickle: Any, references: tuple[type, ...], *, is_typed: bool
 ) -> Columns | bytes:
-    """Return columns with the objects of users as bytes, which the actor never unpickles.
+    """Seal columns, which the actor never unpickles; return them unchanged if they hold references.
 
     Args:
         columns: an array or a list of arrays per component, or a list of objects.
         cloudpickle: Ray's module.
-        references: the classes of Ray's references. If there is one within, nothing is sealed.
+        references: the classes of Ray's references.
         is_typed: whether the elements have components.
-
-    Returns:
-        Columns in which those of objects are bytes; or bytes, for a list of objects.
 
     Raises:
         Exception: an object cannot be pickled.
     """
-    if all(map(_is_plain_column, columns)):
-        return columns  # also a list of objects, if none of them has a class of the user
 
     class Sealing(cloudpickle.Pickler):  # type: ignore[misc]  # a class of an untyped module
         def reducer_override(self, value: Any) -> Any:
@@ -114,39 +103,7 @@ def sealed(
             inherited = getattr(super(), "reducer_override", None)
             return NotImplemented if inherited is None else inherited(value)
 
-    def dumped(value: Any) -> bytes:
-        with io.BytesIO() as file:
-            Sealing(file, pickle.HIGHEST_PROTOCOL).dump(value)
-            return file.getvalue()
-
     try:
-        if not is_typed:
-            return dumped(columns)
-        return [one if _is_plain_column(one) else dumped(one) for one in columns]
+        return sealed(columns, Sealing, is_typed=is_typed)
     except _HasReferenceError:
         return columns
-
-
-def sealed_bytes(columns: Columns | bytes, *, is_typed: bool) -> int:
-    if isinstance(columns, bytes):
-        return len(columns)
-    return sum(len(one) for one in columns if type(one) is bytes) if is_typed else 0
-
-
-def opened(columns: Columns | bytes, loads: Any, *, is_typed: bool) -> Columns:
-    """Return what `sealed` has got.
-
-    Args:
-        columns: what `sealed` has returned.
-        loads: unpickles bytes.
-        is_typed: whether the elements have components.
-
-    Raises:
-        Exception: an object cannot be unpickled here.
-    """
-    if isinstance(columns, bytes):
-        found: Columns = loads(columns)
-        return found
-    if not is_typed:
-        return columns
-    return [loads(one) if type(one) is bytes else one for one in columns]

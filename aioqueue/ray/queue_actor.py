@@ -28,20 +28,19 @@ from aioqueue.errors import (
 )
 from aioqueue.ray.actor_sessions import (
     ActorSessions,
-    Call,
     RefusedError,
-    Wait,
     closing_failure,
     copy_to_actor,
     wake_in,
 )
 from aioqueue.ray.client_registry import CallerId, ClientSession
 from aioqueue.ray.idempotent_calls import StaleCallError
-from aioqueue.ray.leases import DequeueWaiter, Lease
 from aioqueue.ray.ledger import add_applied_call, pairs_of
 from aioqueue.ray.messages import SMALL, Answer
 from aioqueue.ray.replayable_producers import ProducerBatch, ProducerRecord
 from aioqueue.ray.segments import Payload, RowHandle, Segment, runs_of
+from aioqueue.remote.leases import Lease
+from aioqueue.remote.waits import Call, Wait
 
 _IS_AWAITED: Final = attrgetter("is_awaited")
 
@@ -299,9 +298,9 @@ class QueueActor(ActorSessions):
                 session = self._sessions.find(record.life)
                 if record.call is not None and session is not None and not session.dismissal:
                     # The producer may wait for room, and this batch has to come first.
-                    wait = self._waits.get((record.life, "enqueue", record.call))
+                    wait = self._waits.find((record.life, "enqueue", record.call))
                     if wait is not None:
-                        self._end_wait(wait)
+                        self._waits.end(wait)
                     else:  # it has no place in the queue yet: `_run_attempt` will refuse it
                         session.cancelled_calls.add(("enqueue", record.call))
                 return True
@@ -476,14 +475,12 @@ class QueueActor(ActorSessions):
         """
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
-        wait = Wait(attempt, DequeueWaiter(partial(wake_in, loop, woken)))
         _, *what = call
         with self._lock:
             # A cancellation may overtake its call.
             if session.dismissal or tuple(what) in session.cancelled_calls:
                 raise StaleCallError("cancelled")
-            self._waits[call] = wait
-            self._lease_table.begin(attempt, wait.sleeper)
+            wait = self._waits.begin(call, attempt, partial(wake_in, loop, woken))
             if lease is not None and isinstance(attempt, Take):
                 # Under the same lock as its begin: it may be granted by now, and a cancellation
                 # finds granted rows only by the lease.
@@ -517,7 +514,7 @@ class QueueActor(ActorSessions):
             raise
         finally:
             with self._lock:  # also makes the reason of its end visible
-                del self._waits[call]
+                self._waits.remove(call)
                 self._lease_table.count_wait(
                     wait.attempt, monotonic() - wait.began if waits else 0.0
                 )
@@ -540,9 +537,9 @@ class QueueActor(ActorSessions):
             # Not for a call with a result: nothing would remove the entry again.
             if calls is None or not calls.has_ended(number):
                 session.cancelled_calls.add((what, number))  # the call will end before it waits
-            wait = self._waits.get((life, what, number))
+            wait = self._waits.find((life, what, number))
             if wait is not None:
-                self._end_wait(wait)
+                self._waits.end(wait)
             if what == "dequeue":
                 # Even if it was answered: the caller drops that answer.
                 self._lease_table.give_back(life, number)

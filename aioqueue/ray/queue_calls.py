@@ -19,10 +19,11 @@ from aioqueue.core.elements.spec import Columns
 from aioqueue.errors import add_note, exception_text
 from aioqueue.ray.client_registry import CallNumbers
 from aioqueue.ray.messages import SMALL, Answer
-from aioqueue.ray.packing import opened, sealed, sealed_bytes
+from aioqueue.ray.packing import sealed_unless_references
 from aioqueue.ray.queue_connection import CallFlow, Client
 from aioqueue.ray.replayable_producers import ProducerBatch
 from aioqueue.ray.segments import Payload, gathered
+from aioqueue.remote.sealing import opened, sealed_bytes
 from aioqueue.workers.executors.ray_cluster import is_loss
 
 
@@ -253,7 +254,9 @@ class QueueCalls:
     def _payload(self, columns: Columns, size: int) -> Payload:
         ray = self.client.ray
         references = (ray.ObjectRef, ray.actor.ActorHandle)
-        sent = sealed(columns, ray.cloudpickle, references, is_typed=self._is_typed)
+        sent = sealed_unless_references(
+            columns, ray.cloudpickle, references, is_typed=self._is_typed
+        )
         if sent is not columns:  # an object that nobody can unpickle would block all consumers
             opened(sent, ray.cloudpickle.loads, is_typed=self._is_typed)
         size = max(size, sealed_bytes(sent, is_typed=self._is_typed))

@@ -19,15 +19,12 @@ import anyio
 
 from aioqueue.errors import (
     DeadlineExceededError,
-    OutOfRangeError,
-    QueueClosedError,
     WorkerDiedError,
-    describe_exception,
 )
-from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.client_registry import CallerId, HandleState
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.packing import unpacked_answer
+from aioqueue.remote.failures import message_of_cause, set_closing_cause
 from aioqueue.workers.executors.ray_cluster import (
     connected,
     plain,
@@ -105,20 +102,13 @@ class Client:
         error = answer.error
         if error is None:
             return
-        if answer.cause is not None and isinstance(error, OutOfRangeError | QueueClosedError):
-            loads = self.ray.cloudpickle.loads
-            error.__cause__ = failure_of_message(answer.cause, "where the queue was closed", loads)
+        set_closing_cause(error, answer.cause, self.ray.cloudpickle.loads)
         raise error
 
     def message_of(self, cause: BaseException | None) -> bytes | None:
         """Return the failure that closes the queue, in the form that is sent."""
-        if cause is None:
-            return None
-        if not isinstance(cause, Exception):  # a Ctrl-C elsewhere is not a Ctrl-C here
-            cause, what = RuntimeError(describe_exception(cause)), cause
-            cause.__cause__ = what
         cloudpickle = self.ray.cloudpickle
-        return message_of_failure(cause, cloudpickle.dumps, cloudpickle.loads)
+        return message_of_cause(cause, cloudpickle.dumps, cloudpickle.loads)
 
     def rejoin(self, starts: int = 0) -> CallFlow[None]:
         """Rejoin an actor that has restarted.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from aioqueue.ray.leases import LeaseTable
+from aioqueue.ray.leases import ActorLeases
 from aioqueue.ray.ledger import EnqueuedBatch, Key, QueueLedger, rows_of
 from aioqueue.ray.segments import Payload, RowHandle, Segment
 
@@ -67,7 +67,7 @@ class Awaited:
         return unended
 
 
-def restore_queue(lease_table: LeaseTable, ledger: QueueLedger) -> tuple[Awaited, list[Segment]]:
+def restore_queue(lease_table: ActorLeases, ledger: QueueLedger) -> tuple[Awaited, list[Segment]]:
     """Fill a queue and its leases from a journal, in their former order.
 
     Args:

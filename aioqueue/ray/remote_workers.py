@@ -5,13 +5,12 @@ from __future__ import annotations
 import concurrent.futures
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from aioqueue.errors import WorkerDiedError, exception_text, set_cause
 from aioqueue.processes.failures import RemoteTraceback
-from aioqueue.ray.coordinator_actor import ActiveWorker
 from aioqueue.ray.coordinator_connection import CoordinatorConnection
 from aioqueue.workers.executors.ray_cluster import is_loss, required_ray, why_lost
 
@@ -114,59 +113,6 @@ class RayTask:
         for callback in callbacks:
             callback(self)
         self._connection.schedule_report()
-
-
-class OtherProgramWorker(concurrent.futures.Future[None]):
-    """A worker of another program, while this program waits for it.
-
-    Args:
-        working: what is known of it.
-    """
-
-    def __init__(self, worker: ActiveWorker) -> None:
-        super().__init__()
-        self._worker = worker
-
-    def get_name(self) -> str:
-        return self._worker.name
-
-    @property
-    def key(self) -> str:
-        """Identifies the worker."""
-        return self._worker.key
-
-    def cancel(self) -> bool:
-        """Do nothing: only its own program can cancel it."""
-        return False
-
-    def end(self) -> None:
-        """Note that it has ended, or that no more news of it can come."""
-        if not self.done():
-            self.set_result(None)
-
-
-def await_other_programs(
-    connection: CoordinatorConnection,
-    workers: Iterable[OtherProgramWorker],
-    is_joined: Callable[[], bool],
-) -> None:
-    """End workers of other programs when those report it, or when the connection is lost.
-
-    Args:
-        connection: to the actor.
-        workers: the workers.
-        is_over: returns whether the wait has ended.
-    """
-    waiting = {worker.key: worker for worker in workers}
-    if not waiting or is_joined():
-        return
-
-    def on_ended(keys: list[str] | None) -> None:
-        for key in list(waiting) if keys is None else keys:
-            waiting.pop(key).end()
-        await_other_programs(connection, waiting.values(), is_joined)
-
-    connection.schedule_request(on_ended, "wait_ended", list(waiting))
 
 
 def _failure_there(error: Any) -> BaseException:

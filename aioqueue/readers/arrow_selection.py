@@ -127,7 +127,7 @@ class Selection:
                 )
         fields = {name: logical.field(name).type for name in read}
         return FileSelection(
-            self._pa, path, list(columns), names, stored, fields, scalars, self.filter
+            self._pa, path, list(columns), names, stored, fields, scalars, self.filter, filtered
         )
 
     def _hint(self, name: str, path: str) -> str:
@@ -262,34 +262,16 @@ class FileSelection(NamedTuple):
     added: dict[str, Any]
     """The values of the columns that the path has, as ``pyarrow.Scalar``."""
     filter: Any
+    filtered: list[str]
+    """The columns that the filter needs."""
 
-    def groups(self, metadata: Any, open_file: Any) -> frozenset[int] | None:
-        """Return the row groups of a Parquet file that may have rows for the filter, by their
-        statistics; ``None`` for all.
-
-        Args:
-            metadata: the file's metadata.
-            open_file: the file, which is open.
-        """
-        if self.filter is None or not metadata.num_row_groups:
+    def of_filter(self) -> FileSelection | None:
+        """Return what the filter alone needs; ``None`` if that is all there is to read."""
+        stored = [name for name in self.stored if name in self.filtered]
+        if self.filter is None or len(stored) == len(self.stored):
             return None
-        dataset = required("pyarrow.dataset", "parquet", "filters")
-        # The statistics lack the columns of the path, which are constant in this file: as a
-        # condition that holds for all of its rows, they can rule out all row groups.
-        known: Any = None
-        for name, value in self.added.items():
-            field = dataset.field(name)
-            one = field == value if value.is_valid else field.is_null()
-            known = one if known is None else known & one
-        schema = self.pa.schema(list(self.types.items()))
-        try:
-            fragment = dataset.ParquetFileFormat().make_fragment(
-                open_file, partition_expression=known
-            )
-            found = fragment.subset(filter=self.filter, schema=schema)
-            return frozenset(group.id for group in found.row_groups)
-        except (self.pa.ArrowException, OSError, ValueError, TypeError):
-            return None  # reading the rows shows what is wrong
+        types = {name: self.types[name] for name in self.filtered}
+        return self._replace(columns=[], stored=stored, types=types)
 
     def conformed(self, batch: Any) -> Any:
         """Return stored columns with the types that they have in all files, and the others.

@@ -15,9 +15,13 @@ from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.display_text import without_secrets
+from aioqueue.items.positions import bounded
 
 MOST_NAMES: Final = 1_000_000
 """The most names that one pattern may stand for: a larger range is probably a slip."""
+
+MOST_BRACES: Final = 100
+"""The most pairs of braces in one pattern: each takes a few levels of recursion."""
 
 _NUMBERS: Final = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})(?:\.\.(-?\d{1,18}))?")
 _LETTERS: Final = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d{1,18}))?")
@@ -33,13 +37,20 @@ def names_of(path: Any, argument: str) -> list[Any]:
         argument: the name of the argument, for errors.
 
     Raises:
-        InvalidArgumentError: the pattern stands for more than `MOST_NAMES` names.
+        InvalidArgumentError: the pattern stands for more than `MOST_NAMES` names, or has more than
+            `MOST_BRACES` pairs of braces.
     """
     if not isinstance(path, str | bytes | os.PathLike):
         return [path]
     name = os.fsdecode(path)
     if "{" not in name or (os.path.lexists(name) and "://" not in name):
         return [path]
+    pairs = len(_pairs(name))
+    if pairs > MOST_BRACES:
+        raise InvalidArgumentError(
+            f"{argument}: got {bounded(name)}, which has {pairs:,} pairs of braces; expected at"
+            f" most {MOST_BRACES}"
+        )
     found = list(islice(expanded(name), MOST_NAMES + 1))
     if len(found) > MOST_NAMES:
         raise InvalidArgumentError(
@@ -69,6 +80,12 @@ def expanded(pattern: str) -> Iterator[str]:
 
 def _first_braces(pattern: str) -> tuple[int, int]:
     """Return where the first pair of braces begins and ends; (-1, -1) without one."""
+    # A brace without a partner stands for itself, so a later pair may be the first.
+    return min(_pairs(pattern).items(), default=(-1, -1))
+
+
+def _pairs(pattern: str) -> dict[int, int]:
+    """Return where pairs of braces end, by where they begin."""
     open_at: list[int] = []
     pairs: dict[int, int] = {}
     for at, character in enumerate(pattern):
@@ -76,8 +93,7 @@ def _first_braces(pattern: str) -> tuple[int, int]:
             open_at.append(at)
         elif character == "}" and open_at:
             pairs[open_at.pop()] = at
-    # A brace without a partner stands for itself, so a later pair may be the first.
-    return min(pairs.items(), default=(-1, -1))
+    return pairs
 
 
 def _choices(content: str) -> Callable[[], Iterable[str]] | None:

@@ -310,7 +310,7 @@ class _Table:
         self._syntax = syntax
         self._tokens = tokens
         self._encoding = encoding
-        self._keys = list(dtypes) if isinstance(dtypes, Mapping) else None
+        self._keys: list[Any] | None = list(dtypes) if isinstance(dtypes, Mapping) else None
         if self._keys is not None:
             if columns is not None:
                 raise InvalidArgumentError(
@@ -326,12 +326,14 @@ class _Table:
             raise InvalidArgumentError(
                 f"dtypes: got {dtypes!r}; expected one dtype, or one for each column"
             )
-        self._dtypes = [checked_dtype(one) for one in ([dtypes] if self._uniform else dtypes)]
+        self._dtypes: list[np.dtype[Any]] = [
+            checked_dtype(one) for one in ([dtypes] if self._uniform else dtypes)
+        ]
         self.dtypes: Any = self._dtypes[0] if self._uniform else self._dtypes
         if self._keys is not None:
             self.dtypes = dict(zip(self._keys, self._dtypes, strict=True))
         parsed = [parsed_dtype(dtype) for dtype in self._dtypes]
-        self._dtype = (
+        self._dtype: np.dtype[Any] = (
             parsed[0]
             if self._uniform
             else np.dtype([(f"f{at}", dtype) for at, dtype in enumerate(parsed)])

@@ -7,7 +7,7 @@ portion, the row within it, and the row within the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -103,8 +103,9 @@ def read_parquet(
         filters: which rows to read: a list of conditions that all must hold, such as
             ``[("year", ">=", 2024), ("label", "in", [1, 2])]``; a list of such lists, and one of
             them must hold; or an expression of ``pyarrow.dataset``. No comparison with a null
-            holds. Row groups without such rows, by their statistics, are not read. Keys keep the
-            numbers of the rows in the file.
+            holds. Of each row group, the columns that the filter needs are read first, and the
+            others only if a row fits. (Its statistics are not used: in a damaged footer, they may
+            end the process.) Keys keep the numbers of the rows in the file.
         partitioning: ``"hive"`` adds a column for each folder of the path that is named
             ``column=value``: ints if all values are, else strings. It hides a column of that name
             in the file.
@@ -188,6 +189,8 @@ class _Bounded:
     """A file that never reads more than its size, because a damaged file may ask for any size."""
 
     closed = False
+    first_read: int | None = None
+    """The lowest offset read since a row group was begun."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.size = stream.seek(0, SEEK_END)
@@ -201,7 +204,10 @@ class _Bounded:
         return self._stream.seek(offset, whence)
 
     def read(self, size: int | None = None) -> bytes:
-        left = max(0, self.size - self.tell())
+        offset = self.tell()
+        if self.first_read is None or offset < self.first_read:
+            self.first_read = offset
+        left = max(0, self.size - offset)
         return self._stream.read(left if size is None or size < 0 else min(size, left))
 
     def readable(self) -> bool:
@@ -212,6 +218,14 @@ class _Bounded:
 
 
 class _ParquetFile:
+    """An open Parquet file.
+
+    Of the metadata, only the numbers of rows and row groups are asked for, and the schema of Arrow.
+    Others (`column(i)`, its statistics and its compression, and what a fragment of a dataset finds
+    by them) end the process on some damage, because pyarrow expects no exceptions of C++ there.
+    `proofs.parquet_footers` lists which accessors do. What else is needed, the data say.
+    """
+
     _old_times: _OldTimes | None = None
 
     def __init__(self, pa: Any, parquet: Any, stream: IO[bytes], path: str) -> None:
@@ -222,7 +236,7 @@ class _ParquetFile:
         with _reporting_damage(pa, path, self._size, "no Parquet file"):
             options: dict[str, Any] = {"page_checksum_verification": True}
             self._file = parquet.ParquetFile(bounded, **options)
-            old_times = _old_times_in(self._file)
+            old_times = _old_times_in(pa, parquet, bounded, self._file)
             if old_times:
                 self._old_times = _OldTimes.of(pa, parquet, bounded, old_times)
                 options["coerce_int96_timestamp_unit"] = self._old_times.unit
@@ -254,53 +268,77 @@ class _ParquetFile:
         """Yield the rows from a row group on, ``size`` at a time; ``first`` is its first row."""
         if self._old_times is not None:
             self._old_times.check(chosen.stored, self._path)
-        wanted = chosen.groups(self._groups, self._bounded)
+        of_filter = chosen.of_filter()
         for group in range(number, self.count):
-            if wanted is not None and group not in wanted:
+            if of_filter is not None and not self._may_have_rows(group, of_filter):
                 # The rows that are not read count, too: keys and marks are numbers in the file.
                 first += int(self._groups.row_group(group).num_rows)
                 continue
-            row, offset = 0, self._offset_of(group)
-            for rows in self._batches(group, chosen.stored, size, offset):
-                yield Portion(group, row, first, rows, offset)
+            row = 0
+            for rows in self._batches(group, chosen.stored, size):
+                yield Portion(group, row, first, rows, self._offset())
                 row += rows.num_rows
                 first += rows.num_rows
 
-    def _offset_of(self, group: int) -> int:
-        """Return the offset of a row group, as far as the footer has it."""
-        with _reporting_damage(self._pa, self._path, 0, "damaged footer"):
-            metadata = self._groups.row_group(group)
-            columns = map(metadata.column, range(metadata.num_columns))
-            begin = min(
-                (one.dictionary_page_offset or one.data_page_offset for one in columns), default=0
-            )
-        return max(0, min(int(begin), self._size))
+    def _may_have_rows(self, group: int, of_filter: FileSelection) -> bool:
+        """Return whether a row of a row group may fit a filter, by the columns that it needs.
 
-    def _batches(self, group: int, columns: list[str], size: int, offset: int) -> Iterator[Any]:
+        The statistics in the footer may end the process: see above.
+        """
+        try:
+            return any(
+                of_filter.kept(of_filter.conformed(rows))[0].num_rows
+                for rows in self._batches(group, of_filter.stored, _ROWS)
+            )
+        except (DataLossError, InvalidArgumentError, self._pa.ArrowException):
+            return True  # reading all columns shows what is wrong, and the rows before that
+
+    def _offset(self) -> int:
+        """Return the offset of the row group that is being read; else, of the end of the file.
+
+        The footer has it, too, but what tells it there may end the process.
+        """
+        first_read = self._bounded.first_read
+        return self._size if first_read is None else first_read
+
+    def _batches(self, group: int, columns: list[str], size: int) -> Iterator[Any]:
         # Some damage makes pyarrow end early, without an error. So count the rows.
         left = self._groups.row_group(group).num_rows
-        with _reporting_damage(self._pa, self._path, offset, f"damaged row group {group}"):
+        fault = f"damaged row group {group}"
+        self._bounded.first_read = None
+        with _reporting_damage(self._pa, self._path, self._offset, fault):
             batches = self._file.iter_batches(size, row_groups=[group], columns=columns)
         while True:
-            with _reporting_damage(self._pa, self._path, offset, f"damaged row group {group}"):
+            with _reporting_damage(self._pa, self._path, self._offset, fault):
                 rows = next(batches, None)
                 if rows is None:
                     break
             left -= rows.num_rows
             yield rows
         if left:
-            fault = f"damaged row group {group}: {left} rows are missing"
-            raise DataLossError(path=self._path, offset=offset, fault=fault)
+            fault = f"{fault}: {left} rows are missing"
+            raise DataLossError(path=self._path, offset=self._offset(), fault=fault)
 
 
-def _old_times_in(file: Any) -> list[str]:
-    """Return the paths of columns of timestamps of 96 bits, as Spark and Impala write them."""
-    if not file.metadata.num_row_groups:
+def _old_times_in(pa: Any, parquet: Any, stream: Any, file: Any) -> list[str]:
+    """Return the columns that have timestamps of 96 bits, as Spark and Impala write them.
+
+    What the metadata says of a column's physical type may end the process. Asking for another unit
+    changes the types of just these columns.
+    """
+    found = file.schema_arrow
+    if not any(_has_nanoseconds(pa, type) for type in found.types):
         return []
-    # Not by the schema: pyarrow makes a circle of that and the metadata.
-    group = file.metadata.row_group(0)
-    columns = map(group.column, range(group.num_columns))
-    return [one.path_in_schema for one in columns if one.physical_type == "INT96"]
+    option = {"metadata": file.metadata, "coerce_int96_timestamp_unit": "us"}
+    other = parquet.ParquetFile(stream, **option).schema_arrow
+    return [one.name for one, another in zip(found, other, strict=True) if one.type != another.type]
+
+
+def _has_nanoseconds(pa: Any, type: Any) -> bool:
+    """Return whether timestamps of 96 bits may be in a column of this type."""
+    if pa.types.is_timestamp(type):
+        return bool(type.unit == "ns")
+    return any(_has_nanoseconds(pa, type.field(at).type) for at in range(type.num_fields))
 
 
 class _OldTimes(NamedTuple):
@@ -327,8 +365,7 @@ class _OldTimes(NamedTuple):
         with suppress(pa.ArrowException, OSError):  # reading the rows says what is damaged
             for batches in zip(*readers, strict=True):
                 for name, *pair in zip(batches[0].schema.names, *batches, strict=True):
-                    found = [list(_instants(pa, column)) for column in pair]
-                    for exact, rough in zip(*found, strict=True):
+                    for exact, rough in _instants(pa, *pair):
                         # What a number has lost by wrapping, the difference has lost, too.
                         rest = exact - rough * 1000
                         are_far |= bool(np.any(rough != (exact - rest) // 1000))
@@ -352,17 +389,27 @@ class _OldTimes(NamedTuple):
                 )
 
 
-def _instants(pa: Any, column: Any) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers in the timestamps of a column, also in lists and structs."""
-    pending = [column]
+def _instants(
+    pa: Any, exact: Any, rough: Any
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield the timestamps of a column in two units, also those in lists and structs.
+
+    Timestamps of 64 bits, which may be beside them in a struct, have one type in both.
+    """
+    pending = [(exact, rough)]
     while pending:
-        array = pending.pop()
-        if pa.types.is_struct(array.type):
-            pending += array.flatten()
-        elif pa.types.is_timestamp(array.type):
-            yield array.drop_null().cast(pa.int64()).to_numpy()
-        elif hasattr(array.type, "value_type") or pa.types.is_map(array.type):
-            pending.append(array.flatten() if hasattr(array, "flatten") else array.items)
+        pair = pending.pop()
+        if pair[0].type.equals(pair[1].type):
+            continue
+        if pa.types.is_struct(pair[0].type):
+            pending += zip(*(one.flatten() for one in pair), strict=True)
+        elif pa.types.is_timestamp(pair[0].type):
+            found = [one.drop_null().cast(pa.int64()).to_numpy() for one in pair]
+            yield found[0], found[1]
+        elif pa.types.is_map(pair[0].type):
+            pending += [(pair[0].items, pair[1].items), (pair[0].keys, pair[1].keys)]
+        else:
+            pending.append((pair[0].flatten(), pair[1].flatten()))
 
 
 class _ArrowFile:
@@ -673,7 +720,9 @@ def _checked_names(columns: Any) -> list[str]:
 
 
 @contextmanager
-def _reporting_damage(pa: Any, path: str, offset: int, fault: str) -> Iterator[None]:
+def _reporting_damage(
+    pa: Any, path: str, offset: int | Callable[[], int], fault: str
+) -> Iterator[None]:
     """Convert pyarrow's errors about damage to `DataLossError`; keep failures of the system.
 
     Its errors take many forms: a flipped bit may ask for an unknown type, or for more memory than
@@ -688,7 +737,8 @@ def _reporting_damage(pa: Any, path: str, offset: int, fault: str) -> Iterator[N
             fault = f"{fault}, or it has something that this pyarrow does not know"
         elif isinstance(error, MemoryError):
             fault = f"{fault}, or it needs more memory than there is"
-        raise DataLossError(path=path, offset=offset, fault=f"{fault} ({error})") from error
+        at = offset if isinstance(offset, int) else offset()
+        raise DataLossError(path=path, offset=at, fault=f"{fault} ({error})") from error
 
 
 def _is_of_the_system(error: Exception) -> bool:

@@ -13,9 +13,16 @@ from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.extras import required
+from aioqueue.base.json_files import DocumentError, Schema
 from aioqueue.core.elements.trees import is_array_like
 from aioqueue.errors import with_article
-from aioqueue.pipeline.batches.arrow import array_of_column, array_of_values, check_unmasked, typed
+from aioqueue.pipeline.batches.arrow import (
+    array_of_column,
+    array_of_values,
+    check_unmasked,
+    is_storable,
+    typed,
+)
 from aioqueue.pipeline.batches.arrow_exact import check_stays, is_plain
 from aioqueue.pipeline.sink import RowWriter, Sink
 
@@ -80,6 +87,7 @@ class _Parquet(Sink):
     _page = "howto/writing.md"
     _read_by = "read_parquet"
     _suffix = ".parquet"
+    _carried = Schema({}, {"schema": str})
 
     def __init__(
         self,
@@ -110,7 +118,10 @@ class _Parquet(Sink):
         pa, schema = self._pa, self._schema
         is_asked = schema is not None
         if schema is None and carried:
-            schema = pa.ipc.read_schema(pa.py_buffer(b64decode(carried["schema"])))
+            try:
+                schema = pa.ipc.read_schema(pa.py_buffer(b64decode(carried["schema"])))
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise DocumentError(f"no schema of Arrow ({error})") from error
         return _Tables(pa, schema, self._columns, self._compression, is_asked=is_asked)
 
 
@@ -278,7 +289,8 @@ class _Tables(RowWriter):
             if self._schema is not None:
                 self._columns = list(self._schema.names)
             elif isinstance(row, Mapping) and row:
-                self._columns = _checked_columns(list(row))
+                where = "batch" if number is None else f"row {number}"
+                self._columns = _checked_columns(list(row), f"{where}: ")
             elif isinstance(row, tuple) and fields:
                 self._columns = list(fields)
             else:
@@ -457,9 +469,16 @@ def _rows_text(first: int | None, at: int | None = None) -> str:
     return f"row {first} or later" if at is None else f"row {first + at}"
 
 
-def _checked_columns(columns: Any) -> list[str]:
+def _checked_columns(columns: Any, where: str = "") -> list[str]:
     names = list(columns) if isinstance(columns, list | tuple) else []
     is_named = bool(names) and all(isinstance(name, str) for name in names)
     if not is_named or len(set(names)) < len(names):
-        raise InvalidArgumentError(f"columns: got {columns!r}; expected a list of different names")
+        raise InvalidArgumentError(
+            f"{where}columns: got {columns!r}; expected a list of different names"
+        )
+    if not all(map(is_storable, names)):
+        raise InvalidArgumentError(
+            f"{where}columns: got {columns!r}; expected names without lone surrogates, which UTF-8"
+            " does not have"
+        )
     return names

@@ -135,12 +135,22 @@ def _files_of(row: Any, number: int) -> tuple[str, list[tuple[str, bytes]]]:
         raise InvalidArgumentError(
             f"row {number}: got the key {key!r}; expected a name without a dot, such as 'cats/7'"
         )
+    if ".." in key.split("/"):
+        raise InvalidArgumentError(
+            f"row {number}: got the key {key!r}, which leads out of the folder where the archive"
+            " is unpacked; expected one without '..'"
+        )
     files = [
         (f"{key}.{name}", _bytes_of(value, name, number))
         for name, value in row.items()
         if not (name.startswith("__") and name.endswith("__"))
     ]
     for name, _ in files:
+        if ".." in name.rpartition("/")[2] or not _is_encodable(name):
+            raise InvalidArgumentError(
+                f"row {number}: got a file that would be called {name!r}; expected a key and"
+                " extensions without lone surrogates, which UTF-8 does not have, and without '..'"
+            )
         # A name that ends at a NUL, or that is left out, would lose the file.
         if "\0" in name or sample_and_extension(name) != (key, name[len(key) + 1 :]):
             raise InvalidArgumentError(
@@ -153,6 +163,16 @@ def _files_of(row: Any, number: int) -> tuple[str, list[tuple[str, bytes]]]:
             f"row {number}: got a sample without files; expected an extension at least"
         )
     return key, files
+
+
+def _is_encodable(name: str) -> bool:
+    """Return whether a name comes back as it is. Bytes that are not UTF-8, as `read_tar` has found
+    them in a name, do."""
+    try:
+        name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _bytes_of(value: Any, name: str, number: int) -> bytes:

@@ -21,6 +21,7 @@ if typing.TYPE_CHECKING:
     from aioqueue.queues.fifo import BlockingPaddingFIFOQueue as PaddingFIFOQueue
     from aioqueue.queues.priority import BlockingPriorityQueue as PriorityQueue
     from aioqueue.queues.shuffle import BlockingRandomShuffleQueue as RandomShuffleQueue
+    from aioqueue.sharing.connecting import connect_blocking as connect
     from aioqueue.worlds.scopes import CancelScope
 
 __all__ = (
@@ -36,6 +37,7 @@ __all__ = (
     "PriorityQueue",
     "QueueRunner",
     "RandomShuffleQueue",
+    "connect",
 )
 
 _names = _PublicNames(
@@ -52,6 +54,7 @@ _names = _PublicNames(
         """,
         "aioqueue.queues.priority": "PriorityQueue=BlockingPriorityQueue",
         "aioqueue.queues.shuffle": "RandomShuffleQueue=BlockingRandomShuffleQueue",
+        "aioqueue.sharing.connecting": "connect=connect_blocking",
         "aioqueue.worlds.scopes": "CancelScope",
     },
 )

@@ -16,10 +16,10 @@ import stat
 import struct
 import sys
 import tempfile
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 ROOT: Final = 0
 """The user who may read everything."""
@@ -45,6 +45,8 @@ _LOCAL_PEERCRED: Final = 1  # at level 0, on macOS and FreeBSD
 
 _LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103
 """How many bytes the path of a Unix socket has at most."""
+
+_PROBE_SECONDS: Final = 1.0
 
 _OTHERS: Final = 0o077
 """The permissions of a file that belong to others than its owner."""
@@ -180,6 +182,63 @@ def listening_socket(path: str | Path) -> socket.socket:
         server.close()
         raise
     return server
+
+
+class PrivateListener(NamedTuple):
+    """A socket that listens under an address for this process and its forks."""
+
+    socket: socket.socket
+    address: str
+    folder: str | None
+    """Where its file lies; ``None`` if it lies nowhere, so that no end of the process leaves it."""
+    fd: int | None
+    """What keeps the address."""
+
+
+def private_listener() -> PrivateListener:
+    """Make a socket that listens, if possible under an address that is in no folder.
+
+    Linux finds a socket by a descriptor of its file, also once the file is removed. Without /proc
+    it cannot: then there is a folder, which the caller removes.
+
+    Raises:
+        OSError: it cannot be made; if its path would be too long, the message names TMPDIR.
+    """
+    with ExitStack() as undo:
+        folder = tempfile.mkdtemp(prefix="aioqueue-")
+        undo.callback(_remove_quietly, os.rmdir, folder)
+        path = os.path.join(folder, "listener")
+        listener = undo.enter_context(listening_socket(path))
+        undo.callback(_remove_quietly, os.unlink, path)
+        fd = os.open(path, os.O_PATH)
+        address = f"/proc/self/fd/{fd}"
+        try:
+            # Nobody else knows the address yet, so the next connection is this one.
+            connected_socket(Path(address), _PROBE_SECONDS).close()
+            listener.accept()[0].close()
+        except OSError:
+            os.close(fd)
+            undo.pop_all()
+            return PrivateListener(listener, path, folder, None)
+        except BaseException:
+            os.close(fd)
+            raise
+        os.unlink(path)
+        os.rmdir(folder)
+        undo.pop_all()
+        return PrivateListener(listener, address, None, fd)
+
+
+def remove_listener(folder: str | None) -> None:
+    """Remove the folder of a `private_listener`, if it has one."""
+    if folder is not None:
+        _remove_quietly(os.unlink, os.path.join(folder, "listener"))
+        _remove_quietly(os.rmdir, folder)
+
+
+def _remove_quietly(remove: Callable[[str], None], path: str) -> None:
+    with suppress(OSError):
+        remove(path)
 
 
 def connected_socket(path: Path, seconds: float) -> socket.socket:

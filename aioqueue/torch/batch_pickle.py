@@ -117,6 +117,8 @@ def _reduced(tensor: Any) -> Any:
 class SharingPickler(pickle.Pickler):
     """A pickler that sends tensors in shared memory by the name of that memory."""
 
+    dispatch_table: dict[Any, Any]
+
     def __init__(self, file: Any, protocol: int | None = None) -> None:
         super().__init__(file, protocol)
         self.dispatch_table = {

@@ -34,7 +34,12 @@ _IMMUTABLE: Final = FIXED - {type(None)}
 
 
 _CALLERS: Final = frozenset(
-    {__name__, f"{__package__}.executors.threads", SamplingFinder.__module__}
+    {
+        __name__,
+        f"{__package__}.executors.tasks",
+        f"{__package__}.executors.threads",
+        SamplingFinder.__module__,
+    }
 )
 """The modules that call the function."""
 
@@ -115,7 +120,7 @@ class ItemCall:
             `single_example`.
         """
         made = self._made(item) if self.takes_rng else self.call(item.value)
-        return self._many_async(made) if type(made) is AsyncGeneratorType else made
+        return self.examples_of_async(made) if type(made) is AsyncGeneratorType else made
 
     def single_example(self, made: Any, item: Item) -> tuple[Any, ...]:
         """Return what a coroutine function has returned as the examples of its item."""
@@ -150,7 +155,7 @@ class ItemCall:
             else:
                 self._none()
 
-    async def _many_async(self, made: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, None]:
+    async def examples_of_async(self, made: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, None]:
         async with aclosing(made):  # otherwise the garbage collector would close it, later
             async for example in made:
                 if example is not None:

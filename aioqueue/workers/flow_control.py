@@ -327,18 +327,43 @@ class RoundPace:
     they would take in a round if they waited, or after some time, if items are not quick. Not
     thread-safe.
 
+    A reader that deals items to workers also pauses after 64 of them: if their functions do not
+    wait, all of these run in the next round. It learns whether they do. A worker that asks for its
+    next item in the very round in which its last one began has not waited.
+
     Attributes:
         is_pause_due: whether the next worker that takes an item has to pause first.
+        do_all_wait: whether the functions of all items have waited that a reader has dealt and
+            whose workers have come back in the latest round.
     """
 
-    __slots__ = ("_asked", "_items", "_latest", "_seconds", "is_pause_due")
+    __slots__ = (
+        "_asked",
+        "_dealt_in",
+        "_first",
+        "_items",
+        "_latest",
+        "_returned_at_once",
+        "_returned_later",
+        "_rounds",
+        "_seconds",
+        "do_all_wait",
+        "is_pause_due",
+    )
 
     def __init__(self) -> None:
         self.is_pause_due: bool = False
-        self._items = 0  # the items since the latest pause
+        self.do_all_wait: bool = False
+        self._items = 0  # the items since the latest round that is known to have passed
         self._seconds = 0.0  # the seconds of those that may have come without a round in between
         self._latest: object = None  # the worker that has asked for an item last
         self._asked = 0.0  # when it did
+        self._first: object = None  # the worker that has asked first since that round
+        self._rounds = 0  # the rounds that a reader has let pass so far
+        self._dealt_in: dict[object, int] = {}  # worker -> the rounds before its item was dealt
+        # Workers that have asked since the latest of these rounds: perhaps in the round in which
+        # their item began, and certainly later.
+        self._returned_at_once = self._returned_later = 0
 
     def asked(self, worker: object, workers: int) -> None:
         """Note that a worker asks for its next item.
@@ -347,26 +372,56 @@ class RoundPace:
             worker: the worker.
             workers: the number of workers.
         """
+        if self._dealt_in:
+            rounds = self._dealt_in.pop(worker, None)
+            if rounds is not None and rounds == self._rounds:
+                self._returned_at_once += 1
+            elif rounds is not None:
+                self._returned_later += 1
         if worker is self._latest:
             self.dealt(workers)  # no other one has asked since: perhaps no round has passed
-        else:
-            # It runs again after a wait. If all wait, no pause is needed, however many they are.
-            self._items += 1
-            self._latest, self._asked = worker, perf_counter()
+            return
+        # It runs again after a wait. If all wait, no pause is needed, however many they are.
+        if worker is self._first:
+            self._items, self._seconds = 0, 0.0  # it waited since it was the first to ask
+        elif self._first is None:
+            self._first = worker
+        self._items += 1
+        self._latest, self._asked = worker, perf_counter()
 
-    def dealt(self, workers: int) -> None:
-        """Note that a worker gets an item, and perhaps no round has passed since the last one."""
+    def dealt(self, workers: int, worker: object = None) -> None:
+        """Note that a worker gets an item, and perhaps no round has passed since the last one.
+
+        Args:
+            workers: the number of workers.
+            worker: the worker, if a reader has given it the item.
+        """
         now = perf_counter()
         self._seconds += now - self._asked
         self._asked = now
         self._items = items = self._items + 1
-        if items > _MOST_PER_ROUND or items > 2 * workers or self._seconds > _SLICE_SECONDS:
+        if worker is not None:
+            self._dealt_in[worker] = self._rounds
+        most = 2 * workers
+        if most > _MOST_PER_ROUND and not (worker is not None and self.do_all_wait):
+            most = _MOST_PER_ROUND
+        if items > most or self._seconds > _SLICE_SECONDS:
             self.is_pause_due = True
 
-    def paused(self) -> None:
-        """Note that a round has passed, and that the worker which has paused takes an item."""
-        self._items, self._seconds = 1, 0.0
+    def round_passed(self) -> None:
+        """Note that the reader has let a round pass."""
+        self._items, self._seconds = 0, 0.0
+        self._first = None
+        self._rounds += 1
+        if self._returned_at_once or self._returned_later:
+            self.do_all_wait = not self._returned_at_once
+            self._returned_at_once = self._returned_later = 0
         self.is_pause_due, self._asked = False, perf_counter()
+
+    def paused(self) -> None:
+        """Note the same of a pause that was due, behind which the reader takes an item."""
+        self.round_passed()
+        self._items = 1
 
 
 NOTE_OF_KEY: Final = "while getting its key for concurrency_key"

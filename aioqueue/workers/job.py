@@ -17,7 +17,6 @@ from aioqueue import (
     ItemTimeoutError,
     OutOfRangeError,
     QueueClosedError,
-    QueueFull,
     sync,
 )
 from aioqueue.coordination.cancellations import Call, is_cancellation
@@ -622,10 +621,8 @@ class Job:
             raise
         return due
 
-    def deliver_at_once(
-        self, prepared: Prepared, enqueue_nowait: Callable[[Delivered], None]
-    ) -> bool:
-        """Deliver an item as a whole, if it is the next one and the queue has room for it.
+    def deliver_at_once(self, prepared: Prepared, try_enqueue: Callable[[Delivered], bool]) -> bool:
+        """Deliver an item as a whole, if it is the next one and that affects no other caller.
 
         It is the same as `item_prepared`, the enqueue and `item_delivered`, for the usual item, in
         one step and with one lock. Only for workers that are tasks of one loop, and for jobs that
@@ -633,10 +630,11 @@ class Job:
 
         Args:
             prepared: the item, whose examples were all made.
-            enqueue_nowait: enqueues it.
+            try_enqueue: enqueues it if that affects no other caller; returns whether it did.
 
         Returns:
-            Whether that was done. If not, nothing has happened.
+            Whether that was done. If not, nothing has happened, and the caller enqueues it in the
+            usual way.
         """
         order = self._order
         number, value, epoch, index = prepared.item
@@ -648,10 +646,8 @@ class Job:
             or (self.is_ordered and not order.is_only(number))
         ):
             return False
-        try:
-            enqueue_nowait((epoch, number, index, examples, None))
-        except (QueueFull, QueueClosedError):
-            return False  # the caller finds out which, as it enqueues in the usual way
+        if not try_enqueue((epoch, number, index, examples, None)):
+            return False
         prepared.count = len(examples)
         lock = self.lock
         try:  # as `synchronized`, inlined for speed

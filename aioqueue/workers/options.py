@@ -16,7 +16,7 @@ from collections.abc import (
 from dataclasses import dataclass
 from math import inf
 from os import PathLike
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 
@@ -38,10 +38,26 @@ ExampleT = TypeVar("ExampleT", covariant=True)
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
-class NamedTupleLike(Protocol):
+class NamedTupleLike(Protocol[ExampleT]):
     """A named tuple, whose batch is one of the same class, with arrays as its fields."""
 
     def _asdict(self) -> dict[str, Any]: ...
+    @property
+    def _replace(self) -> Callable[..., ExampleT]: ...
+
+
+class TypedDictLike(Protocol[ExampleT]):
+    """A dict of known keys, whose batch is one of the same keys, with arrays as its values."""
+
+    __required_keys__: ClassVar[frozenset[str]]
+
+    def copy(self) -> ExampleT: ...
+
+
+class DataclassLike(Protocol):
+    """A dataclass, whose batch is one of the same class, with arrays as its fields."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
 DType: TypeAlias = str | type[Any] | np.dtype[Any]
@@ -241,9 +257,7 @@ class BatchOptions(TypedDict, total=False):
     objects: bool | str | Sequence[str]
 
 
-class UnseededOptions(TypedDict, total=False):
-    """`PrepareOptions` without ``seed``, for functions that have a seed of their own."""
-
+class _CommonOptions(TypedDict, total=False):
     workers: int
     where: Where
     ordered: bool
@@ -257,9 +271,20 @@ class UnseededOptions(TypedDict, total=False):
     on_error: OnError
     max_failures: float | None
     quarantine: str | PathLike[str] | None
-    drop_none: bool
     ray: Mapping[str, Any] | None
     autotune: Autotune
+
+
+class DroppingOptions(_CommonOptions, total=False):
+    """`PrepareOptions` without ``drop_none``, which decides about the type of examples."""
+
+    seed: int | None
+
+
+class UnseededOptions(_CommonOptions, total=False):
+    """`PrepareOptions` without ``seed``, for functions that have a seed of their own."""
+
+    drop_none: bool
 
 
 @public("aioqueue.inputs")

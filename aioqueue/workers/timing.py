@@ -127,6 +127,7 @@ class WorkerGauge(Meter):
         cpu: processor seconds of the calls that took ``cpu_sampled`` seconds.
     """
 
+    calls: int
     __slots__ = (
         "_blocked",
         "_busy",
@@ -382,7 +383,11 @@ class WorkerGauge(Meter):
 class _Sum:
     def __init__(self) -> None:
         self.service: Counted = Counted((0,) * (len(BOUNDS) + 1), 0.0, 0.0)
-        self.busy = self.starved = self.blocked = self.fed = self.alive = 0.0
+        self.busy: float = 0.0
+        self.starved: float = 0.0
+        self.blocked: float = 0.0
+        self.fed: float = 0.0
+        self.alive: float = 0.0
         self.cpu: float = 0.0
         self.cpu_sampled: float = 0.0
         self.deaths: int = 0

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 import anyio
 
-from aioqueue.core.attempts import Attempt
+from aioqueue.core.attempts import PENDING, Attempt
 from aioqueue.system.locks import synchronized
 from aioqueue.worlds.waker import drain_notified, in_trio, running_loop
 
@@ -122,6 +122,30 @@ class AsyncioWaker:
             return asyncio.sleep(0)
         attempt.waiter = future
         return future
+
+    async def wait_shielded(self, attempt: Attempt) -> None:
+        late: asyncio.CancelledError | None = None
+        with anyio.CancelScope(shield=True):  # else a cancelled scope would ask in every round
+            while attempt.state is PENDING:
+                try:
+                    await self.wait(attempt)
+                except asyncio.CancelledError as error:
+                    late = error
+        if late is not None:
+            raise late
+
+    def cancellations(self) -> int:
+        task = current_task(self._loop)
+        return 0 if task is None else task.cancelling() - getattr(task, "_must_cancel", False)
+
+    def defer(self, error: BaseException, asked: int) -> bool:
+        task = current_task(self._loop)
+        if not isinstance(error, asyncio.CancelledError):
+            return False
+        if task is None or task.cancelling() <= asked:
+            return False  # the runner of the coroutine has thrown it in: nobody could repeat it
+        self._defer(task, asked, error)
+        return True
 
     def has_woken(self, attempt: Attempt) -> bool:
         return attempt.waiter is _WOKEN

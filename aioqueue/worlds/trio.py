@@ -76,6 +76,17 @@ class TrioWaker:
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
+    async def wait_shielded(self, attempt: Attempt) -> None:
+        with trio.CancelScope(shield=True):
+            while attempt.state is AttemptState.PENDING:
+                await self.wait(attempt)
+
+    def cancellations(self) -> int:
+        return 0  # a cancelled scope is seen at each checkpoint
+
+    def defer(self, error: BaseException, asked: int) -> bool:
+        return isinstance(error, trio.Cancelled)  # the next checkpoint raises it anew
+
     def has_woken(self, attempt: Attempt) -> bool:
         return attempt.waiter is _WOKEN
 

@@ -266,6 +266,27 @@ class AsyncWaker(Waker, Protocol):
     def wait(self, attempt: Attempt) -> Awaitable[None]:
         """Sleep until the attempt is no longer pending. Await the result at once."""
 
+    async def wait_shielded(self, attempt: Attempt) -> None:
+        """Sleep until the attempt is no longer pending, whatever cancels the task meanwhile.
+
+        Such a cancellation is raised at the end.
+        """
+
+    def cancellations(self) -> int:
+        """Return how often the running task was cancelled before this call of ours."""
+
+    def defer(self, error: BaseException, asked: int) -> bool:
+        """Have a cancellation delivered at the task's next await, since the call has taken effect.
+
+        Args:
+            error: what the wait of the call has raised.
+            asked: the `cancellations` when the call began.
+
+        Returns:
+            Whether it is deferred. If not, raise the error: it is no cancellation, or nobody could
+            repeat it.
+        """
+
     def has_woken(self, attempt: Attempt) -> bool:
         """Return whether it has woken the owner of an attempt, which has not waited yet."""
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 from benchmarks.growth.rows import Run, count, instructions
@@ -57,6 +60,34 @@ def _explained(calls: Calls) -> Callable[[int], Run]:
     return lambda n: lambda: _text(calls, n)
 
 
+def _frames_of_a_slow_stop(n: int) -> float:
+    """Return how many frames are read for the log of a stop that waits for n threads."""
+    from aioqueue.coordination.workers import as_worker, format_with_places
+
+    read = 0
+    current_frames = sys._current_frames
+
+    def counted() -> dict[int, FrameType]:
+        nonlocal read
+        frames = current_frames()
+        read += len(frames)
+        return frames
+
+    may_end = threading.Event()
+    threads = [threading.Thread(target=may_end.wait) for _ in range(n)]
+    for thread in threads:
+        thread.start()
+    sys._current_frames = counted
+    try:
+        format_with_places([as_worker(thread) for thread in threads])
+    finally:
+        sys._current_frames = current_frames
+        may_end.set()
+        for thread in threads:
+            thread.join()
+    return read
+
+
 def _letters(n: int) -> float:
     return n * len(_text(_queues, n))
 
@@ -64,4 +95,5 @@ def _letters(n: int) -> float:
 instructions("explain(), per consumer of one queue", FEWER, _explained(_consumers), at_most=460_000)
 instructions("explain(), per caller at two queues", FEWER, _explained(_crossed), at_most=460_000)
 instructions("explain(), per queue with a consumer", FEWER, _explained(_queues), at_most=1_000_000)
+count("a thread in the log of a slow stop", "frames", (20, 60, 200), _frames_of_a_slow_stop)
 count("text of explain(), whatever waits", "letters", SIZES, _letters)

@@ -136,6 +136,15 @@ for _how, _way in _WAYS.items():
         partial(_rounds, _way, _never_waits, 100),
         at_least=1 / 64,
     )
+for _how in ("in order", "without order"):
+    # The consumer takes one batch of 64 a round.
+    count(
+        f"an item by `prepare` on 100 tasks {_how}",
+        "rounds of the event loop",
+        (4000, 8000, 16_000),
+        partial(_rounds, _WAYS[_how], _waits, 100),
+        at_most=1 / 50,
+    )
 for _how in ("in order", "into a queue"):
     instructions(
         f"an item by `prepare` on four tasks {_how}",

@@ -36,38 +36,19 @@ def start(name, work):
     "threads = []",
 )
 ERRORS = (
-    "ValueError('one')",
-    "ValueError('two')",
-    "KeyError('three')",
-    "RuntimeError('four', 4)",
+    "ValueError('one')", "ValueError('two')", "KeyError('three')", "RuntimeError('four', 4)",
     "tf.errors.OutOfRangeError(None, None, 'the end')",
-    "tf.errors.CancelledError(None, None, 'cancelled')",
-    "StopIteration()",
-)
+    "tf.errors.CancelledError(None, None, 'cancelled')", "StopIteration()",
+)  # fmt: skip
 WORK = (
-    "coord.wait_for_stop",
-    "coord.wait_for_stop",
-    "lambda: None",
-    "gate.wait",
-    "lambda: guarded({})",
-    "lambda: report({})",
-    "lambda: (coord.wait_for_stop(), report({}))",
-    "lambda: (coord.wait_for_stop(), guarded({}))",
-    "lambda: (gate.wait(), guarded({}))",
-)
+    "coord.wait_for_stop", "coord.wait_for_stop", "lambda: None", "gate.wait",
+    "lambda: guarded({})", "lambda: report({})", "lambda: (coord.wait_for_stop(), report({}))",
+    "lambda: (coord.wait_for_stop(), guarded({}))", "lambda: (gate.wait(), guarded({}))",
+)  # fmt: skip
 ACTIONS = {
-    "start": 6,
-    "stop": 3,
-    "report": 3,
-    "tuple": 1,
-    "guarded": 2,
-    "clear": 0.7,
-    "join": 5,
-    "look": 5,
-    "raise": 1,
-    "gate": 1,
-    "loop": 1,
-}
+    "start": 6, "stop": 3, "report": 3, "tuple": 1, "guarded": 2, "clear": 0.7, "join": 5,
+    "look": 5, "raise": 1, "gate": 1, "loop": 1,
+}  # fmt: skip
 
 
 def coordinator(draw: random.Random) -> list[str]:

@@ -40,13 +40,11 @@ def _source(draw: random.Random) -> tuple[str, _Flow]:
             return f"tf.data.Dataset.from_tensor_slices({made})", _Flow("dict")
         case "text":
             size = draw.choice((1, 2, 3, 4, 5))
-            made = draw.choice(
-                (
-                    "TextLineDataset(folder + '/lines')",
-                    f"FixedLengthRecordDataset(folder + '/lines', {size}, 1)",
-                    "Dataset.list_files(folder + '/*', shuffle=False)",
-                )
-            )
+            made = draw.choice((
+                "TextLineDataset(folder + '/lines')",
+                f"FixedLengthRecordDataset(folder + '/lines', {size}, 1)",
+                "Dataset.list_files(folder + '/*', shuffle=False)",
+            ))  # fmt: skip
             return f"tf.data.{made}", _Flow("text")
         case "generator":
             made = f"lambda: iter(range({count}))"
@@ -234,8 +232,5 @@ def records(draw: random.Random) -> list[str]:
     ]
 
 
-DATASETS: dict[str, Maker] = {
-    "datasets": datasets,
-    "record datasets": records,
-}
+DATASETS: dict[str, Maker] = {"datasets": datasets, "record datasets": records}
 """The kinds of programs of this module by name."""

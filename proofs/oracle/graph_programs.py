@@ -12,55 +12,49 @@ def branching(draw: random.Random) -> str:
     """A choice that is made when it runs."""
     fed = f"tf.placeholder_with_default({draw.randint(0, 4)}, [])"
     pair = f"tf.placeholder_with_default({draw.random() < 0.5}, [])"
-    return draw.choice(
-        (
-            f"tf.cond({pair}, lambda: tf.constant(1), lambda: tf.constant(2) * 3)",
-            f"tf.cond({fed} > 2, lambda: (tf.constant(1.5), 7), lambda: (tf.constant(0.5), 8))",
-            f"tf.cond({pair}, lambda: tf.zeros([2]), lambda: tf.ones([3]))",
-            f"tf.case([({fed} < 2, lambda: tf.constant(10)), ({fed} < 4,"
-            " lambda: tf.constant(20))], default=lambda: tf.constant(30))",
-            f"tf.while_loop(lambda i, s: i < {fed}, lambda i, s: (i + 1, s * 2), (0, 1))",
-            f"tf.while_loop(lambda i: tf.less(i, {draw.randint(0, 9)}), lambda i: [i + 3], [0])",
-            f"tf.while_loop(lambda i, v: i < {fed}, lambda i, v: (i + 1, tf.concat([v, v], 0)),"
-            " (0, tf.constant([1])), shape_invariants=(tf.TensorShape([]),"
-            " tf.TensorShape([None])))",
-        )
-    )
+    return draw.choice((
+        f"tf.cond({pair}, lambda: tf.constant(1), lambda: tf.constant(2) * 3)",
+        f"tf.cond({fed} > 2, lambda: (tf.constant(1.5), 7), lambda: (tf.constant(0.5), 8))",
+        f"tf.cond({pair}, lambda: tf.zeros([2]), lambda: tf.ones([3]))",
+        f"tf.case([({fed} < 2, lambda: tf.constant(10)), ({fed} < 4,"
+        " lambda: tf.constant(20))], default=lambda: tf.constant(30))",
+        f"tf.while_loop(lambda i, s: i < {fed}, lambda i, s: (i + 1, s * 2), (0, 1))",
+        f"tf.while_loop(lambda i: tf.less(i, {draw.randint(0, 9)}), lambda i: [i + 3], [0])",
+        f"tf.while_loop(lambda i, v: i < {fed}, lambda i, v: (i + 1, tf.concat([v, v], 0)),"
+        " (0, tf.constant([1])), shape_invariants=(tf.TensorShape([]),"
+        " tf.TensorShape([None])))",
+    ))  # fmt: skip
 
 
 def mapping(draw: random.Random) -> str:
     """A function of each row."""
     rows = tensor(draw, "int32", (draw.randint(1, 4), 2))
     numbers = tensor(draw, draw.choice(("int32", "float32")), (draw.randint(1, 4),))
-    return draw.choice(
-        (
-            f"tf.map_fn(lambda row: tf.reduce_sum(row), {rows})",
-            f"tf.map_fn(lambda row: (row[0], row * 2), {rows}, dtype=(tf.int32, tf.int32))",
-            f"tf.map_fn(lambda n: tf.cast(n, tf.float32) / 2.0, {numbers}, dtype=tf.float32)",
-            f"tf.map_fn(lambda ab: ab[0] + ab[1], ({rows}[:1], {rows}[:1]), dtype=tf.int32)",
-            f"tf.foldl(lambda a, n: a * 2 + n, {numbers})",
-            f"tf.scan(lambda a, n: a + n, {numbers})",
-            "tf.scan(lambda a, n: a + n, tf.constant([[1, 2], [3, 4]]),"
-            " initializer=tf.constant([0, 100]))",
-        )
-    )
+    return draw.choice((
+        f"tf.map_fn(lambda row: tf.reduce_sum(row), {rows})",
+        f"tf.map_fn(lambda row: (row[0], row * 2), {rows}, dtype=(tf.int32, tf.int32))",
+        f"tf.map_fn(lambda n: tf.cast(n, tf.float32) / 2.0, {numbers}, dtype=tf.float32)",
+        f"tf.map_fn(lambda ab: ab[0] + ab[1], ({rows}[:1], {rows}[:1]), dtype=tf.int32)",
+        f"tf.foldl(lambda a, n: a * 2 + n, {numbers})",
+        f"tf.scan(lambda a, n: a + n, {numbers})",
+        "tf.scan(lambda a, n: a + n, tf.constant([[1, 2], [3, 4]]),"
+        " initializer=tf.constant([0, 100]))",
+    ))  # fmt: skip
 
 
 def calling(draw: random.Random) -> str:
     """A function of Python within the graph."""
     numbers = tensor(draw, "float32", (3,))
-    return draw.choice(
-        (
-            f"tf.py_func(lambda x: x * 2, [{numbers}], tf.float32)",
-            f"tf.py_func(lambda x: (x.sum(), np.int64(len(x))), [{numbers}],"
-            " (tf.float32, tf.int64))",
-            f"tf.py_func(lambda x: [b'a', b'bc'], [{numbers}], tf.string)",
-            f"tf.numpy_function(lambda x: x + np.float32(1), [{numbers}], tf.float32)",
-            f"tf.py_func(lambda x: {{}}['missing'], [{numbers}], tf.float32)",
-            f"tf.py_func(lambda x: int('no'), [{numbers}], tf.int64)",
-            f"tf.py_func(lambda x: x.astype('float64'), [{numbers}], tf.float32)",
-        )
-    )
+    return draw.choice((
+        f"tf.py_func(lambda x: x * 2, [{numbers}], tf.float32)",
+        f"tf.py_func(lambda x: (x.sum(), np.int64(len(x))), [{numbers}],"
+        " (tf.float32, tf.int64))",
+        f"tf.py_func(lambda x: [b'a', b'bc'], [{numbers}], tf.string)",
+        f"tf.numpy_function(lambda x: x + np.float32(1), [{numbers}], tf.float32)",
+        f"tf.py_func(lambda x: {{}}['missing'], [{numbers}], tf.float32)",
+        f"tf.py_func(lambda x: int('no'), [{numbers}], tf.int64)",
+        f"tf.py_func(lambda x: x.astype('float64'), [{numbers}], tf.float32)",
+    ))  # fmt: skip
 
 
 def flows(draw: random.Random) -> list[str]:
@@ -70,17 +64,13 @@ def flows(draw: random.Random) -> list[str]:
 
 
 INITIALIZERS = (
-    "tf.zeros_initializer()",
-    "tf.ones_initializer()",
-    "tf.constant_initializer(3)",
+    "tf.zeros_initializer()", "tf.ones_initializer()", "tf.constant_initializer(3)",
     "tf.constant_initializer([[1, 2, 3], [4, 5, 6]])",
     "tf.random_uniform_initializer(-1, 2, seed=5)",
-    "tf.random_normal_initializer(1.0, 0.5, seed=5)",
-    "tf.truncated_normal_initializer(seed=5)",
-    "tf.glorot_uniform_initializer(seed=5)",
-    "tf.glorot_normal_initializer(seed=5)",
+    "tf.random_normal_initializer(1.0, 0.5, seed=5)", "tf.truncated_normal_initializer(seed=5)",
+    "tf.glorot_uniform_initializer(seed=5)", "tf.glorot_normal_initializer(seed=5)",
     "tf.variance_scaling_initializer(2.0, 'fan_out', seed=5)",
-)
+)  # fmt: skip
 # Of two ops that find no value, it is chance which one TensorFlow tells of.
 CHANGES = (
     "tf.assign(v, [[1, 2, 3], [4, 5, 6]])",
@@ -90,14 +80,9 @@ CHANGES = (
     "v.assign_add(tf.ones([2, 3]))",
 )
 SETTINGS = (
-    "v",
-    "v.read_value()",
-    "v * 2.0 - 1.0",
-    "tf.is_variable_initialized(v)",
-    "tf.report_uninitialized_variables()",
-    "tf.identity(v)",
-    "step",
-)
+    "v", "v.read_value()", "v * 2.0 - 1.0", "tf.is_variable_initialized(v)",
+    "tf.report_uninitialized_variables()", "tf.identity(v)", "step",
+)  # fmt: skip
 # What reads a variable, in an operation that runs after a change of it.
 READS = (
     *("v * 2.0 - 1.0", "tf.add(v, 1.0)", "v[0] + v[1]", "tf.reduce_sum(v)"),
@@ -214,9 +199,6 @@ def files(draw: random.Random) -> list[str]:
 
 
 GRAPHS: dict[str, Maker] = {
-    "control flow": flows,
-    "variables": variables,
-    "files": files,
-    "patterns of files": patterns,
-}
+    "control flow": flows, "variables": variables, "files": files, "patterns of files": patterns,
+}  # fmt: skip
 """The kinds of programs of this module by name."""

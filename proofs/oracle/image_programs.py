@@ -48,15 +48,13 @@ def _cut(draw: random.Random, kind: _Kind) -> str:
     # Of two checks that fail in one run, it is chance which one TensorFlow reports.
     top, rows = draw.randint(0, 5), draw.randint(0, 5)
     target = [str(draw.randint(8, 15)), "40"]
-    return draw.choice(
-        (
-            f"resize_image_with_crop_or_pad(X, {_size(draw)})",
-            f"resize_image_with_crop_or_pad(X, {_size(draw)})",
-            f"central_crop(X, {draw.choice((0.3, 0.5, 0.875, 1.0, 2.0))})",
-            f"crop_to_bounding_box(X, {top}, 0, {rows}, 1)",
-            f"pad_to_bounding_box(X, 1, 2, {', '.join(draw.sample(target, 2))})",
-        )
-    )
+    return draw.choice((
+        f"resize_image_with_crop_or_pad(X, {_size(draw)})",
+        f"resize_image_with_crop_or_pad(X, {_size(draw)})",
+        f"central_crop(X, {draw.choice((0.3, 0.5, 0.875, 1.0, 2.0))})",
+        f"crop_to_bounding_box(X, {top}, 0, {rows}, 1)",
+        f"pad_to_bounding_box(X, 1, 2, {', '.join(draw.sample(target, 2))})",
+    ))  # fmt: skip
 
 
 def _turned(draw: random.Random, kind: _Kind) -> str:
@@ -114,13 +112,11 @@ def _converted(draw: random.Random, kind: _Kind) -> str:
 def _filed(draw: random.Random, kind: _Kind) -> str:
     jpeg = f"decode_jpeg(tf.image.encode_jpeg(X, quality={draw.randint(1, 100)})"
     exact = f"fancy_upscaling={draw.random() < 0.5}, dct_method='INTEGER_ACCURATE'"
-    return draw.choice(
-        (
-            f"{jpeg}, channels={kind.channels})",
-            f"{jpeg}, channels={kind.channels}, {exact})",
-            f"decode_png(tf.image.encode_png(X), channels={kind.channels})",
-        )
-    )
+    return draw.choice((
+        f"{jpeg}, channels={kind.channels})",
+        f"{jpeg}, channels={kind.channels}, {exact})",
+        f"decode_png(tf.image.encode_png(X), channels={kind.channels})",
+    ))  # fmt: skip
 
 
 def _sampled(draw: random.Random, kind: _Kind) -> str:
@@ -204,17 +200,15 @@ def resized(draw: random.Random) -> str:
     corners = draw.random() < 0.3
     half = not corners and draw.random() < 0.5
     method = draw.choice(("bilinear", "nearest_neighbor", "bicubic"))
-    return draw.choice(
-        (
-            f"tf.image.resize_area({batch}, [{size}])",
-            f"tf.image.resize_{method}({batch}, [{size}], align_corners={corners},"
-            f" half_pixel_centers={half})",
-            f"tf.image.resize_image_with_pad({picture}, {size}, method={draw.choice((0, 1, 2))})",
-            f"tf.image.resize_with_crop_or_pad({picture}, {size})",
-            f"tf.image.resize({picture}, [{size}], tf.image.ResizeMethod.{method.upper()},"
-            f" align_corners={corners})",
-        )
-    )
+    return draw.choice((
+        f"tf.image.resize_area({batch}, [{size}])",
+        f"tf.image.resize_{method}({batch}, [{size}], align_corners={corners},"
+        f" half_pixel_centers={half})",
+        f"tf.image.resize_image_with_pad({picture}, {size}, method={draw.choice((0, 1, 2))})",
+        f"tf.image.resize_with_crop_or_pad({picture}, {size})",
+        f"tf.image.resize({picture}, [{size}], tf.image.ResizeMethod.{method.upper()},"
+        f" align_corners={corners})",
+    ))  # fmt: skip
 
 
 def coloured(draw: random.Random) -> str:
@@ -223,15 +217,13 @@ def coloured(draw: random.Random) -> str:
     # The rank must be known for some of them, which fail by a TypeError in TensorFlow if it is not.
     picture = f"tf.constant({array(draw, draw.choice(('float32', 'float64')), shape, 0, 1)})"
     adjusted = _pixels(draw)
-    return draw.choice(
-        (
-            f"tf.image.{draw.choice(('rgb_to_hsv', 'hsv_to_rgb'))}({picture})",
-            f"tf.image.adjust_hue({adjusted}, {round(draw.uniform(-1, 1), 2)})",
-            f"tf.image.adjust_saturation({adjusted}, {round(draw.uniform(0, 3), 2)})",
-            f"tf.image.adjust_contrast({adjusted}, {round(draw.uniform(0, 3), 2)})",
-            f"tf.image.per_image_standardization({adjusted})",
-        )
-    )
+    return draw.choice((
+        f"tf.image.{draw.choice(('rgb_to_hsv', 'hsv_to_rgb'))}({picture})",
+        f"tf.image.adjust_hue({adjusted}, {round(draw.uniform(-1, 1), 2)})",
+        f"tf.image.adjust_saturation({adjusted}, {round(draw.uniform(0, 3), 2)})",
+        f"tf.image.adjust_contrast({adjusted}, {round(draw.uniform(0, 3), 2)})",
+        f"tf.image.per_image_standardization({adjusted})",
+    ))  # fmt: skip
 
 
 def boxed(draw: random.Random) -> str:
@@ -244,15 +236,13 @@ def boxed(draw: random.Random) -> str:
     ]
     which = [draw.randrange(batch) for _ in corners]
     size, method = f"[{draw.randint(1, 6)}, 3]", draw.choice(("bilinear", "nearest"))
-    return draw.choice(
-        (
-            f"tf.image.crop_and_resize({pixels}, {corners}, {which}, {size}, {method!r}, 0.5)",
-            f"tf.image.draw_bounding_boxes({pixels}, {[corners] * batch})",
-            f"tf.image.sample_distorted_bounding_box([{draw.randint(20, 90)}, 60, 3],"
-            f" [[{[abs(round(one / 1.2, 2)) for one in corners[0]]}]], seed={draw.randint(1, 99)},"
-            f" min_object_covered=0.3, max_attempts=20)",
-        )
-    )
+    return draw.choice((
+        f"tf.image.crop_and_resize({pixels}, {corners}, {which}, {size}, {method!r}, 0.5)",
+        f"tf.image.draw_bounding_boxes({pixels}, {[corners] * batch})",
+        f"tf.image.sample_distorted_bounding_box([{draw.randint(20, 90)}, 60, 3],"
+        f" [[{[abs(round(one / 1.2, 2)) for one in corners[0]]}]], seed={draw.randint(1, 99)},"
+        f" min_object_covered=0.3, max_attempts=20)",
+    ))  # fmt: skip
 
 
 def encoded(draw: random.Random) -> str:
@@ -266,23 +256,21 @@ def encoded(draw: random.Random) -> str:
     plain = f"tf.image.encode_jpeg({picture}, chroma_downsampling=False)"
     # Of nothing at all TensorFlow 2 says only that it is empty.
     damaged = draw.choice(("b'no picture'", "tf.constant([b'x'])"))
-    return draw.choice(
-        (
-            f"tf.image.decode_jpeg({jpeg}, {wanted}, {exact})",
-            f"tf.image.decode_image({draw.choice((jpeg, png))}, {wanted})",
-            f"tf.image.decode_image({png}, dtype=tf.float32)",
-            f"tf.image.decode_png({png}, {draw.choice((0, 1, 3, 4))})",
-            f"tf.image.decode_png(tf.image.encode_png(tf.cast({picture}, tf.uint16) * 200),"
-            " dtype=tf.uint16)",
-            f"tf.image.extract_jpeg_shape({jpeg}{draw.choice(('', ', tf.int64'))})",
-            f"tf.image.is_jpeg({draw.choice((jpeg, png, repr(b'abc')))})",
-            f"tf.image.decode_and_crop_jpeg({plain}, [0, 1, {draw.randint(1, 3)}, 2])",
-            f"tf.image.decode_bmp({_bitmap(draw)})",
-            f"tf.image.decode_gif({_animation(draw)})",
-            f"tf.image.decode_image({_animation(draw)})",
-            f"tf.image.decode_{draw.choice(('png', 'jpeg', 'image', 'bmp'))}({damaged})",
-        )
-    )
+    return draw.choice((
+        f"tf.image.decode_jpeg({jpeg}, {wanted}, {exact})",
+        f"tf.image.decode_image({draw.choice((jpeg, png))}, {wanted})",
+        f"tf.image.decode_image({png}, dtype=tf.float32)",
+        f"tf.image.decode_png({png}, {draw.choice((0, 1, 3, 4))})",
+        f"tf.image.decode_png(tf.image.encode_png(tf.cast({picture}, tf.uint16) * 200),"
+        " dtype=tf.uint16)",
+        f"tf.image.extract_jpeg_shape({jpeg}{draw.choice(('', ', tf.int64'))})",
+        f"tf.image.is_jpeg({draw.choice((jpeg, png, repr(b'abc')))})",
+        f"tf.image.decode_and_crop_jpeg({plain}, [0, 1, {draw.randint(1, 3)}, 2])",
+        f"tf.image.decode_bmp({_bitmap(draw)})",
+        f"tf.image.decode_gif({_animation(draw)})",
+        f"tf.image.decode_image({_animation(draw)})",
+        f"tf.image.decode_{draw.choice(('png', 'jpeg', 'image', 'bmp'))}({damaged})",
+    ))  # fmt: skip
 
 
 def _bitmap(draw: random.Random) -> str:

@@ -23,23 +23,9 @@ from proofs.oracle.text_programs import TEXTS
 from proofs.oracle.training_programs import TRAINING
 
 KINDS: dict[str, Maker] = {
-    **QUEUES,
-    **BUILDING,
-    **SHARING,
-    **COORDINATOR,
-    **RUNNERS,
-    **INPUTS,
-    **READERS,
-    **IMAGES,
-    **OPS,
-    **TEXTS,
-    **SPARSE,
-    **DATASETS,
-    **GRAPHS,
-    **SESSIONS,
-    **TRAINING,
-    **EXAMPLES,
-}
+    **QUEUES, **BUILDING, **SHARING, **COORDINATOR, **RUNNERS, **INPUTS, **READERS, **IMAGES, **OPS,
+    **TEXTS, **SPARSE, **DATASETS, **GRAPHS, **SESSIONS, **TRAINING, **EXAMPLES,
+}  # fmt: skip
 """What writes the programs of each kind."""
 
 

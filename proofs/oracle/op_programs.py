@@ -64,15 +64,13 @@ def unary(draw: random.Random) -> str:
     dtype = draw.choice(FLOATS)
     wanted = draw.choice(("int32", "float64", "bool", "uint8", "int64", "float16"))
     source = tensor(draw, draw.choice(("int32", "float32", "bool")), shape, 0, 9)
-    return draw.choice(
-        (
-            f"tf.cast({source}, tf.{wanted})",
-            f"tf.saturate_cast({tensor(draw, dtype, shape, -300, 300)}, tf.uint8)",
-            f"tf.clip_by_value({tensor(draw, dtype, shape)}, -1.5, 4)",
-            f"tf.scalar_mul(2, {tensor(draw, dtype, shape)})",
-            f"tf.reverse({tensor(draw, dtype, _shape(draw, 1))}, [0])",
-        )
-    )
+    return draw.choice((
+        f"tf.cast({source}, tf.{wanted})",
+        f"tf.saturate_cast({tensor(draw, dtype, shape, -300, 300)}, tf.uint8)",
+        f"tf.clip_by_value({tensor(draw, dtype, shape)}, -1.5, 4)",
+        f"tf.scalar_mul(2, {tensor(draw, dtype, shape)})",
+        f"tf.reverse({tensor(draw, dtype, _shape(draw, 1))}, [0])",
+    ))  # fmt: skip
 
 
 def binary(draw: random.Random) -> str:
@@ -111,18 +109,16 @@ def reducing(draw: random.Random) -> str:
     scan = f"exclusive={draw.random() < 0.5}, reverse={draw.random() < 0.5}"
     output = draw.choice(("", ", output_type=tf.int32"))
     reduced = f"tf.reduce_{op}({tensor(draw, dtype, shape)}, {axes}{keep})"
-    return draw.choice(
-        (
-            *(reduced, reduced),
-            f"tf.reduce_{draw.choice(('all', 'any'))}({tensor(draw, 'bool', shape)}, {axes}{keep})",
-            f"tf.{draw.choice(('argmax', 'argmin'))}({tensor(draw, dtype, shape)}, {axis}{output})",
-            f"tf.{draw.choice(('cumsum', 'cumprod'))}({tensor(draw, dtype, shape, 1, 4)}, {axis},"
-            f" {scan})",
-            f"tf.count_nonzero({tensor(draw, 'int32', shape, -1, 1)}, {axes})",
-            f"tf.nn.softmax({tensor(draw, 'float32', shape)})",
-            f"tf.nn.top_k({tensor(draw, dtype, shape)}, {draw.randint(0, shape[-1])})",
-        )
-    )
+    return draw.choice((
+        *(reduced, reduced),
+        f"tf.reduce_{draw.choice(('all', 'any'))}({tensor(draw, 'bool', shape)}, {axes}{keep})",
+        f"tf.{draw.choice(('argmax', 'argmin'))}({tensor(draw, dtype, shape)}, {axis}{output})",
+        f"tf.{draw.choice(('cumsum', 'cumprod'))}({tensor(draw, dtype, shape, 1, 4)}, {axis},"
+        f" {scan})",
+        f"tf.count_nonzero({tensor(draw, 'int32', shape, -1, 1)}, {axes})",
+        f"tf.nn.softmax({tensor(draw, 'float32', shape)})",
+        f"tf.nn.top_k({tensor(draw, dtype, shape)}, {draw.randint(0, shape[-1])})",
+    ))  # fmt: skip
 
 
 def shaping(draw: random.Random) -> str:
@@ -169,22 +165,20 @@ def indexing(draw: random.Random) -> str:
         ("0", "-1", "1:", "::2", "::-1", "..., 0", "None", "..., None", "1:3", ":0", "-2:")
     )
     rows = array(draw, "int32", (2, 1), 0, far)
-    return draw.choice(
-        (
-            f"{source}[{index}]",
-            f"{source}[{index}]",
-            f"{source}[tf.placeholder_with_default({draw.randint(0, far)}, [])]",
-            f"{source}[:tf.placeholder_with_default({draw.randint(0, far)}, [])]",
-            f"tf.slice({source}, {[0] * len(shape)}, {[-1, *[1] * (len(shape) - 1)]})",
-            f"tf.strided_slice({source}, [0], [{draw.randint(1, shape[0])}])",
-            f"tf.gather({source}, np.array({places}, 'int32'))",
-            f"tf.gather({source}, np.array({places}, 'int64'), axis=0)",
-            f"tf.gather_nd({source}, {given(draw, rows, (2, 1))})",
-            f"tf.boolean_mask({source}, {mask})",
-            f"tf.where({tensor(draw, 'bool', shape)})",
-            f"tf.where({tensor(draw, 'bool', shape)}, {source}, {tensor(draw, dtype, shape)})",
-        )
-    )
+    return draw.choice((
+        f"{source}[{index}]",
+        f"{source}[{index}]",
+        f"{source}[tf.placeholder_with_default({draw.randint(0, far)}, [])]",
+        f"{source}[:tf.placeholder_with_default({draw.randint(0, far)}, [])]",
+        f"tf.slice({source}, {[0] * len(shape)}, {[-1, *[1] * (len(shape) - 1)]})",
+        f"tf.strided_slice({source}, [0], [{draw.randint(1, shape[0])}])",
+        f"tf.gather({source}, np.array({places}, 'int32'))",
+        f"tf.gather({source}, np.array({places}, 'int64'), axis=0)",
+        f"tf.gather_nd({source}, {given(draw, rows, (2, 1))})",
+        f"tf.boolean_mask({source}, {mask})",
+        f"tf.where({tensor(draw, 'bool', shape)})",
+        f"tf.where({tensor(draw, 'bool', shape)}, {source}, {tensor(draw, dtype, shape)})",
+    ))  # fmt: skip
 
 
 def selecting(draw: random.Random) -> str:
@@ -198,27 +192,25 @@ def selecting(draw: random.Random) -> str:
     rest = draw.choice(((), (2,)))
     places = [[draw.randint(0, 7 if draw.random() < 0.05 else 4)] for _ in range(count)]
     slices = tensor(draw, draw.choice(("float32", "int32", "int64")), (count, *rest))
-    return draw.choice(
-        (
-            f"tf.one_hot({numbers}, {draw.randint(1, 5)}{draw.choice(('', ', 2.5, -1.0'))})",
-            f"tf.one_hot({numbers}, 3, axis={draw.choice((0, -1))}, dtype=tf.{dtype})"
-            if dtype != "bool"
-            else f"tf.one_hot({numbers}, 3, on_value=True, off_value=False)",
-            f"tf.sequence_mask({numbers}, {draw.choice(('None', '3', '6'))})",
-            f"tf.sequence_mask({numbers}, 4, tf.{dtype})",
-            f"tf.unique({numbers})",
-            f"tf.unique_with_counts({numbers})",
-            f"tf.fill({size}, {draw.choice(('7', '2.5', repr('text'), 'True'))})",
-            f"tf.zeros({size}, tf.{dtype})",
-            f"tf.ones({size}, tf.{dtype})",
-            f"tf.eye({draw.randint(1, 3)})",
-            f"tf.range({draw.choice(('5', '2, 7', '0, 10, 3', '5, 0, -2', '0.0, 2.0, 0.5'))})",
-            f"tf.lin_space({draw.choice(('0.0, 1.0, 5', '-3.0, 3.0, 4', '2.0, 2.0, 1'))})",
-            f"tf.matmul({wide}, {high})",
-            f"tf.tuple([{numbers}, {data}])",
-            f"tf.scatter_nd({places}, {slices}, {[5, *rest]})",
-        )
-    )
+    return draw.choice((
+        f"tf.one_hot({numbers}, {draw.randint(1, 5)}{draw.choice(('', ', 2.5, -1.0'))})",
+        f"tf.one_hot({numbers}, 3, axis={draw.choice((0, -1))}, dtype=tf.{dtype})"
+        if dtype != "bool"
+        else f"tf.one_hot({numbers}, 3, on_value=True, off_value=False)",
+        f"tf.sequence_mask({numbers}, {draw.choice(('None', '3', '6'))})",
+        f"tf.sequence_mask({numbers}, 4, tf.{dtype})",
+        f"tf.unique({numbers})",
+        f"tf.unique_with_counts({numbers})",
+        f"tf.fill({size}, {draw.choice(('7', '2.5', repr('text'), 'True'))})",
+        f"tf.zeros({size}, tf.{dtype})",
+        f"tf.ones({size}, tf.{dtype})",
+        f"tf.eye({draw.randint(1, 3)})",
+        f"tf.range({draw.choice(('5', '2, 7', '0, 10, 3', '5, 0, -2', '0.0, 2.0, 0.5'))})",
+        f"tf.lin_space({draw.choice(('0.0, 1.0, 5', '-3.0, 3.0, 4', '2.0, 2.0, 1'))})",
+        f"tf.matmul({wide}, {high})",
+        f"tf.tuple([{numbers}, {data}])",
+        f"tf.scatter_nd({places}, {slices}, {[5, *rest]})",
+    ))  # fmt: skip
 
 
 def chance(draw: random.Random) -> str:
@@ -227,21 +219,19 @@ def chance(draw: random.Random) -> str:
     size = [draw.randint(1, 5) for _ in range(draw.randint(0, 2))]
     low, high = draw.randint(-9, 0), draw.randint(1, 99)
     rows = draw.randint(1, 9)
-    return draw.choice(
-        (
-            f"tf.random_uniform({size}, {low}, {high}, {seed})",
-            f"tf.random_uniform({size}, {low}, {high}, tf.int32, {seed})",
-            f"tf.random_uniform({size}, {low}, {high}, tf.int64, {seed})",
-            f"tf.random_uniform({size}, dtype=tf.float64, {seed})",
-            f"tf.random_normal({size}, {low}, 2.0, {seed})",
-            f"tf.truncated_normal({size}, {seed})",
-            f"tf.random_shuffle(np.arange({rows * 2}).reshape({rows}, 2), {seed})",
-            f"tf.random_crop(np.arange(30).reshape(5, 6), [{draw.randint(1, 5)}, 3], {seed})",
-            f"tf.image.random_crop(np.arange(60).reshape(5, 6, 2), [3, 3, 2], {seed})",
-            f"tf.multinomial([[0.0, 1.0, {low}.5]], {rows}, {seed})",
-            f"tf.random.normal({size}, {seed})",
-        )
-    )
+    return draw.choice((
+        f"tf.random_uniform({size}, {low}, {high}, {seed})",
+        f"tf.random_uniform({size}, {low}, {high}, tf.int32, {seed})",
+        f"tf.random_uniform({size}, {low}, {high}, tf.int64, {seed})",
+        f"tf.random_uniform({size}, dtype=tf.float64, {seed})",
+        f"tf.random_normal({size}, {low}, 2.0, {seed})",
+        f"tf.truncated_normal({size}, {seed})",
+        f"tf.random_shuffle(np.arange({rows * 2}).reshape({rows}, 2), {seed})",
+        f"tf.random_crop(np.arange(30).reshape(5, 6), [{draw.randint(1, 5)}, 3], {seed})",
+        f"tf.image.random_crop(np.arange(60).reshape(5, 6, 2), [3, 3, 2], {seed})",
+        f"tf.multinomial([[0.0, 1.0, {low}.5]], {rows}, {seed})",
+        f"tf.random.normal({size}, {seed})",
+    ))  # fmt: skip
 
 
 def ops(draw: random.Random) -> list[str]:

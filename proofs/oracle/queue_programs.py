@@ -253,20 +253,12 @@ class Writer:
     def act(self) -> bool:
         """Write one more run; False if what comes after it is not comparable."""
         actions = {
-            "put": 10 * self.flow,
-            "puts": 7 * self.flow,
-            "take": 10,
-            "batch": 7,
-            "upto": 5,
-            "close": 2 if self.blocks else 1.2,
-            "cancel": 1 if self.blocks else 0.6,
-            "both": 1 if self.kind in ("FIFOQueue", "PaddingFIFOQueue") else 0,
-            "size": 4,
-            "closed": 2,
-            "declared": 2,
-            "timeout": 0.5 if self.blocks else 0,
+            "put": 10 * self.flow, "puts": 7 * self.flow, "take": 10, "batch": 7, "upto": 5,
+            "close": 2 if self.blocks else 1.2, "cancel": 1 if self.blocks else 0.6,
+            "both": 1 if self.kind in ("FIFOQueue", "PaddingFIFOQueue") else 0, "size": 4,
+            "closed": 2, "declared": 2, "timeout": 0.5 if self.blocks else 0,
             "late_close": 0.3 if self.blocks else 0,
-        }
+        }  # fmt: skip
         name = self.draw.choices(list(actions), list(actions.values()))[0]
         continues: bool = getattr(self, f"_{name}")()
         if continues and self.chance(0.5):

@@ -7,15 +7,9 @@ import random
 from proofs.oracle.program import Maker
 
 TEXTS = (
-    b"",
-    b"one\n",
-    b"one\ntwo",
-    b"one\r\n\r\ntwo\rthree\n",
-    b"\n\n",
-    b"head\na\nb\nc\n",
-    b"0123456789abcdef",
-    b"0123456",
-)
+    b"", b"one\n", b"one\ntwo", b"one\r\n\r\ntwo\rthree\n", b"\n\n", b"head\na\nb\nc\n",
+    b"0123456789abcdef", b"0123456",
+)  # fmt: skip
 KINDS = (
     *("TextLineReader", "TextLineReader", "FixedLengthRecordReader"),
     *("WholeFileReader", "IdentityReader", "TFRecordReader"),

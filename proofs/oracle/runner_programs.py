@@ -104,15 +104,11 @@ def _action(draw: random.Random) -> str:
 
 def _ending(draw: random.Random) -> list[str]:
     return [
-        "coord.request_stop()",
-        "settle()",
-        "here(closed)",
-        "coord.join(threads, stop_grace_period_secs=0.05)",
-        "say(coord.joined)",
+        "coord.request_stop()", "settle()", "here(closed)",
+        "coord.join(threads, stop_grace_period_secs=0.05)", "say(coord.joined)",
         "say([type(error).__name__ for error in runner.exceptions_raised])",
-        "say([thread.is_alive() for thread in threads])",
-        "here(size)",
-    ]
+        "say([thread.is_alive() for thread in threads])", "here(size)",
+    ]  # fmt: skip
 
 
 def consumed(draw: random.Random, fetches: list[str], most: int) -> list[str]:

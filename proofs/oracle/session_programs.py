@@ -39,21 +39,16 @@ def hooked(draw: random.Random) -> list[str]:
     )
     loss = draw.choice(("fed * 2.0", "tf.log(fed - 3.0)"))
     given = ", ".join(hooks)
-    made = draw.choice(
-        (
-            f"tf.train.MonitoredTrainingSession(hooks=[{given}])",
-            f"tf.train.MonitoredSession(tf.train.ChiefSessionCreator(), hooks=[{given}])",
-            f"tf.train.SingularMonitoredSession(hooks=[{given}])",
-        )
-    )
+    made = draw.choice((
+        f"tf.train.MonitoredTrainingSession(hooks=[{given}])",
+        f"tf.train.MonitoredSession(tf.train.ChiefSessionCreator(), hooks=[{given}])",
+        f"tf.train.SingularMonitoredSession(hooks=[{given}])",
+    ))  # fmt: skip
     lines = [
-        "step = tf.train.get_or_create_global_step()",
-        "fed = tf.placeholder_with_default(1.5, [])",
-        f"(loss,) = ({loss},)",
-        "(train,) = (tf.assign_add(step, 1),)",
-        HOOK.format(stop=draw.randint(1, 9)),
-        f"(sess,) = ({made},)",
-    ]
+        "step = tf.train.get_or_create_global_step()", "fed = tf.placeholder_with_default(1.5, [])",
+        f"(loss,) = ({loss},)", "(train,) = (tf.assign_add(step, 1),)",
+        HOOK.format(stop=draw.randint(1, 9)), f"(sess,) = ({made},)",
+    ]  # fmt: skip
     fetches = ("train", "train", "[train, fed * 3.0]", "{'step': train, 'loss': loss}", "loss")
     for _ in range(draw.randint(1, 8)):
         lines += [f"near({draw.choice(fetches)})", "say(sess.should_stop())"]
@@ -79,11 +74,9 @@ def around(draw: random.Random) -> list[str]:
     value = draw.choice(("5", "[1.5, 2]", "'text'", "[[1], [2]]", "np.ones(2)", "True", "[1, 'a']"))
     wanted = draw.choice(("", ", tf.float32", ", tf.int64", ", tf.string"))
     spells = (
-        f"say(tf.nest.flatten({one}))",
-        f"say(tf.nest.map_structure(lambda x: (x, 1), {one}))",
+        f"say(tf.nest.flatten({one}))", f"say(tf.nest.map_structure(lambda x: (x, 1), {one}))",
         f"say(tf.nest.pack_sequence_as({draw.choice(NESTS[:2])}, [7, 8, 9]))",
-        f"tf.nest.assert_same_structure({one}, {one})",
-        f"say(tf.nest.is_nested({one}))",
+        f"tf.nest.assert_same_structure({one}, {one})", f"say(tf.nest.is_nested({one}))",
         f"say(tf.compat.{draw.choice(('as_bytes', 'as_str', 'as_text', 'as_str_any'))}({text}))",
         f"say(tf.as_dtype({dtype}).name)",
         f"say(tf.as_dtype({dtype}) == tf.as_dtype({other_dtype}))",
@@ -92,30 +85,26 @@ def around(draw: random.Random) -> list[str]:
         f"say({shapes[0]}.is_compatible_with({shapes[1]}))",
         f"say(str({shapes[0]}.concatenate({shapes[1]})))",
         f"say([tf.dimension_value(size) for size in {shapes[0]}.dims])",
-        f"say(tf.dimension_at_index({shapes[0]}, 0).value)",
-        f"say({shapes[0]}.num_elements())",
+        f"say(tf.dimension_at_index({shapes[0]}, 0).value)", f"say({shapes[0]}.num_elements())",
         f"say(tf.errors.exception_type_from_error_code({code}).__name__)",
         f"say(tf.errors.error_code_from_exception_type(tf.errors.{_error(draw)}))",
         f"say(str(tf.errors.{_error(draw)}(None, None, 'what')))",
         f"tf.add_to_collection('kept', {draw.randint(0, 9)})",
-        "tf.add_to_collections(['kept', 'other'], 'x')",
-        "say(tf.get_collection('kept'))",
+        "tf.add_to_collections(['kept', 'other'], 'x')", "say(tf.get_collection('kept'))",
         "say(tf.get_collection_ref('other'))",
         "with tf.device('/cpu:0'), tf.container('box'): t = tf.constant(1)",
         "with tf.control_dependencies([tf.no_op()]): u = tf.identity(3, name='after')",
         "with tf.name_scope('s'), tf.colocate_with(tf.constant(0).op): w = tf.zeros([2])",
         "with tf.op_scope([tf.constant(1)], None, 'old'): y = tf.ones([])",
         "g = tf.group(tf.constant(1), tf.no_op(), name='both')",
-        f"(made,) = (tf.convert_to_tensor({value}{wanted}),)",
-        "form(made)",
+        f"(made,) = (tf.convert_to_tensor({value}{wanted}),)", "form(made)",
         f"say(tf.get_static_value(tf.constant({draw.randint(0, 9)})))",
         "say([op.name for op in tf.get_default_graph().get_operations()][-2:])",
-        "say(tf.get_seed(None)[0])",
-        "say(tf.executing_eagerly())",
+        "say(tf.get_seed(None)[0])", "say(tf.executing_eagerly())",
         "say(tf.get_default_session() is None)",
         f"here(tf.Print(tf.constant({draw.randint(0, 9)}), ['seen']))",
         "here(tf.count_up_to(tf.get_local_variable('counted', [], tf.int32), 1))",
-    )
+    )  # fmt: skip
     return ["session()", *draw.choices(spells, k=draw.randint(4, 12))]
 
 

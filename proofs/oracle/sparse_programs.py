@@ -32,25 +32,23 @@ def sparse_op(draw: random.Random) -> str:
     numbers = sparse(draw, "int64", shape)
     sizes, values = ([-1], [1, -1], [shape[1], shape[0]], [5, 7]), ("1", "[1, 2, 3]")
     default = repr(b"?") if dtype == "string" else "-1"
-    return draw.choice(
-        (
-            f"tf.sparse_tensor_to_dense({one}, {default})",
-            f"tf.sparse_tensor_to_dense({loose}, {default})",
-            f"tf.sparse.to_dense({loose}, {default}, validate_indices=False)",
-            f"tf.sparse_to_dense([[0, 1], [1, 0]], [2, 3], {draw.choice(('7', '[7, 8]'))}, -1)",
-            f"tf.sparse_to_dense({draw.sample(range(5), 3)}, [5], {draw.choice(values)})",
-            f"tf.sparse_to_indicator({numbers}, {draw.choice((10, 20))})",
-            f"tf.sparse_reorder({loose})",
-            f"tf.sparse_reshape({one}, {draw.choice(sizes)})",
-            f"tf.deserialize_many_sparse(tf.serialize_many_sparse({one}), tf.{dtype})",
-            f"tf.deserialize_many_sparse(tf.stack([tf.serialize_sparse({one})] * 2), tf.{dtype},"
-            f" rank=3)",
-            f"tf.cast({sparse(draw, 'float32', shape)}, tf.int32)",
-            f"{one}.values",
-            f"{one}.dense_shape",
-            one,
-        )
-    )
+    return draw.choice((
+        f"tf.sparse_tensor_to_dense({one}, {default})",
+        f"tf.sparse_tensor_to_dense({loose}, {default})",
+        f"tf.sparse.to_dense({loose}, {default}, validate_indices=False)",
+        f"tf.sparse_to_dense([[0, 1], [1, 0]], [2, 3], {draw.choice(('7', '[7, 8]'))}, -1)",
+        f"tf.sparse_to_dense({draw.sample(range(5), 3)}, [5], {draw.choice(values)})",
+        f"tf.sparse_to_indicator({numbers}, {draw.choice((10, 20))})",
+        f"tf.sparse_reorder({loose})",
+        f"tf.sparse_reshape({one}, {draw.choice(sizes)})",
+        f"tf.deserialize_many_sparse(tf.serialize_many_sparse({one}), tf.{dtype})",
+        f"tf.deserialize_many_sparse(tf.stack([tf.serialize_sparse({one})] * 2), tf.{dtype},"
+        f" rank=3)",
+        f"tf.cast({sparse(draw, 'float32', shape)}, tf.int32)",
+        f"{one}.values",
+        f"{one}.dense_shape",
+        one,
+    ))  # fmt: skip
 
 
 def sparse_tensors(draw: random.Random) -> list[str]:
@@ -87,23 +85,19 @@ def assertion(draw: random.Random) -> str:
         case "sign":
             made = f"tf.assert_{draw.choice(SIGNS)}({x}{more})"
         case "rank":
-            made = draw.choice(
-                (
-                    f"tf.assert_rank({x}, {ranks}{plain})",
-                    f"tf.assert_rank_at_least({x}, {ranks}{plain})",
-                )
-            )
+            made = draw.choice((
+                f"tf.assert_rank({x}, {ranks}{plain})",
+                f"tf.assert_rank_at_least({x}, {ranks}{plain})",
+            ))  # fmt: skip
         case "numbers":
             special = draw.choice(("1.0", "np.inf", "np.nan", "-np.inf"))
             value = f"tf.placeholder_with_default(np.float32([1.0, {special}]), None)"
-            return draw.choice(
-                (
-                    f"tf.debugging.{draw.choice(('is_inf', 'is_nan', 'is_finite'))}({value})",
-                    f"tf.check_numerics({value}, 'checked')",
-                    f"tf.verify_tensor_all_finite({value}, 'checked')",
-                    f"tf.debugging.assert_all_finite({value}, 'checked')",
-                )
-            )
+            return draw.choice((
+                f"tf.debugging.{draw.choice(('is_inf', 'is_nan', 'is_finite'))}({value})",
+                f"tf.check_numerics({value}, 'checked')",
+                f"tf.verify_tensor_all_finite({value}, 'checked')",
+                f"tf.debugging.assert_all_finite({value}, 'checked')",
+            ))  # fmt: skip
         case _:
             holds = f"tf.placeholder_with_default({draw.random() < 0.5}, [])"
             made = f"tf.Assert({holds}, [{x}, 'said'], summarize={draw.choice((None, 2))})"

@@ -331,19 +331,12 @@ class Stage:
         self._has_threads = False  # of its own, such as a queue runner's
         self._seen: list[list[Sight]] = []
         self._names: dict[str, Any] = {
-            "tf": tf,
-            "np": np,
-            "sys": sys,
-            "folder": folder,
-            "session": self._session,
-            "here": self._here,
-            "go": self._go,
-            "near": self._near,
+            "tf": tf, "np": np, "sys": sys, "folder": folder, "session": self._session,
+            "here": self._here, "go": self._go, "near": self._near,
             "say": lambda value: self._see(made(value)),
-            "form": lambda tensor: self._see(("form", form(tensor))),
-            "settle": self._settle,
+            "form": lambda tensor: self._see(("form", form(tensor))), "settle": self._settle,
             "pause": self._pause,
-        }
+        }  # fmt: skip
 
     def play(self, lines: Sequence[Compiled]) -> list[list[Sight]]:
         """What is seen at each line, and, last, when the session is closed."""

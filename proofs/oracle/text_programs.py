@@ -23,25 +23,23 @@ def strings(draw: random.Random) -> str:
     number = draw.choice(("1.5", "-7", "x", "", "1e3", "12345678901", " 4 ", "0x1", "inf"))
     floats = tensor(draw, draw.choice(("float32", "float64")), (3,))
     whole = draw.choice((True, False))
-    return draw.choice(
-        (
-            f"tf.strings.{draw.choice(('lower', 'upper', 'strip', 'length'))}({words})",
-            f"tf.string_strip({words})",
-            f"tf.substr({words}, 0, {draw.randint(0, 3)})",
-            f"tf.strings.substr(['hello', 'world'], {draw.randint(-6, 6)}, {draw.randint(0, 9)})",
-            f"tf.regex_replace({words}, '[a-z]+', '<\\\\0>', replace_global={whole})",
-            f"tf.string_join([{vector}, {_words(draw)}], {draw.choice(('', '-', ', '))!r})",
-            f"tf.reduce_join({_words(draw, (2, 2))}, {draw.choice((0, 1, -1, [0, 1]))})",
-            f"tf.string_split({vector}, {draw.choice((' ', ',', ', ', ''))!r}, skip_empty={whole})",
-            f"tf.strings.split({vector}, result_type='SparseTensor')",
-            f"tf.as_string({floats}, {draw.choice(('', 'precision=2', 'scientific=True'))})",
-            f"tf.as_string({tensor(draw, 'int32', (3,))}, width=5, fill='0')",
-            f"tf.string_to_number([{number!r}], tf.{draw.choice(('float32', 'int32', 'int64'))})",
-            f"tf.encode_base64({words}, pad={whole})",
-            f"tf.decode_base64(tf.encode_base64({words}))",
-            f"tf.decode_base64({draw.choice(('!!', 'YQ', 'YQ==', 'A', '+/8='))!r})",
-        )
-    )
+    return draw.choice((
+        f"tf.strings.{draw.choice(('lower', 'upper', 'strip', 'length'))}({words})",
+        f"tf.string_strip({words})",
+        f"tf.substr({words}, 0, {draw.randint(0, 3)})",
+        f"tf.strings.substr(['hello', 'world'], {draw.randint(-6, 6)}, {draw.randint(0, 9)})",
+        f"tf.regex_replace({words}, '[a-z]+', '<\\\\0>', replace_global={whole})",
+        f"tf.string_join([{vector}, {_words(draw)}], {draw.choice(('', '-', ', '))!r})",
+        f"tf.reduce_join({_words(draw, (2, 2))}, {draw.choice((0, 1, -1, [0, 1]))})",
+        f"tf.string_split({vector}, {draw.choice((' ', ',', ', ', ''))!r}, skip_empty={whole})",
+        f"tf.strings.split({vector}, result_type='SparseTensor')",
+        f"tf.as_string({floats}, {draw.choice(('', 'precision=2', 'scientific=True'))})",
+        f"tf.as_string({tensor(draw, 'int32', (3,))}, width=5, fill='0')",
+        f"tf.string_to_number([{number!r}], tf.{draw.choice(('float32', 'int32', 'int64'))})",
+        f"tf.encode_base64({words}, pad={whole})",
+        f"tf.decode_base64(tf.encode_base64({words}))",
+        f"tf.decode_base64({draw.choice(('!!', 'YQ', 'YQ==', 'A', '+/8='))!r})",
+    ))  # fmt: skip
 
 
 def raw(draw: random.Random) -> str:
@@ -55,16 +53,14 @@ def raw(draw: random.Random) -> str:
     kept = draw.choice(SERIAL)
     value = tensor(draw, kept, draw.choice(((), (3,), (2, 2), (0, 2))))
     wanted = kept if draw.random() < 0.85 else "int32"
-    return draw.choice(
-        (
-            f"tf.decode_raw({texts}, tf.{dtype}, little_endian={little})",
-            f"tf.decode_raw({texts}, tf.{dtype}, little_endian={little})",
-            f"tf.io.decode_raw(input_bytes={texts}, out_type=tf.{dtype})",
-            f"tf.parse_tensor(tf.serialize_tensor({value}), tf.{wanted})",
-            f"tf.parse_tensor(tf.serialize_tensor({value}), tf.{wanted})",
-            f"tf.parse_tensor({draw.choice((b'', b'no tensor'))!r}, tf.int32)",
-        )
-    )
+    return draw.choice((
+        f"tf.decode_raw({texts}, tf.{dtype}, little_endian={little})",
+        f"tf.decode_raw({texts}, tf.{dtype}, little_endian={little})",
+        f"tf.io.decode_raw(input_bytes={texts}, out_type=tf.{dtype})",
+        f"tf.parse_tensor(tf.serialize_tensor({value}), tf.{wanted})",
+        f"tf.parse_tensor(tf.serialize_tensor({value}), tf.{wanted})",
+        f"tf.parse_tensor({draw.choice((b'', b'no tensor'))!r}, tf.int32)",
+    ))  # fmt: skip
 
 
 FIELDS = ("1", "-7", "2.5", "", "x", '"a,b"', '"a""b"', " 3 ", "99999999999", '"open', 'a"b', "NA")

@@ -53,24 +53,19 @@ def steps(draw: random.Random) -> list[str]:
     first = "1.0" if not shape else "[1.0, 3.0]"
     kind = draw.choice(("tf.int32", "tf.int64"))
     lines = [
-        "settle()",
-        "q = tf.FIFOQueue(100, tf.float32, [[]])",
-        f"step = tf.Variable(tf.zeros([], {kind}), trainable=False)",
-        f"w = tf.Variable({first})",
+        "settle()", "q = tf.FIFOQueue(100, tf.float32, [[]])",
+        f"step = tf.Variable(tf.zeros([], {kind}), trainable=False)", f"w = tf.Variable({first})",
         f"(x,) = ({draw.choice(('q.dequeue()', 'q.dequeue()', 'tf.constant(0.5)'))},)",
-        f"(rate,) = ({draw.choice(RATES)},)",
-        f"(loss,) = ({draw.choice(LOSSES)},)",
+        f"(rate,) = ({draw.choice(RATES)},)", f"(loss,) = ({draw.choice(LOSSES)},)",
         f"(late,) = ({SLOW.format('tf.reduce_mean(loss) * 0.25')},)",
-    ]
-    change = draw.choice(
-        (
-            "tf.assign_sub(w, late * tf.ones_like(w))",
-            "tf.assign_add(w, rate * late * tf.ones_like(w))",
-            "tf.assign(w, late * tf.ones_like(w))",
-            "tf.assign(w, w - late)",
-            *(("tf.scatter_add(w, [1], [late])",) if shape else ()),
-        )
-    )
+    ]  # fmt: skip
+    change = draw.choice((
+        "tf.assign_sub(w, late * tf.ones_like(w))",
+        "tf.assign_add(w, rate * late * tf.ones_like(w))",
+        "tf.assign(w, late * tf.ones_like(w))",
+        "tf.assign(w, w - late)",
+        *(("tf.scatter_add(w, [1], [late])",) if shape else ()),
+    ))  # fmt: skip
     if draw.random() < 0.6:  # one after the other, as optimizers do
         lines += [
             f"with tf.control_dependencies([{change}]): up = tf.assign_add(step, 1)",
@@ -111,18 +106,14 @@ def waiting_steps(draw: random.Random) -> list[str]:
     lines = [
         "settle()",
         f"a, b = tf.FIFOQueue({draw.randint(1, 3)}, tf.float32, [[]]), tf.FIFOQueue(3, tf.float32)",
-        "g = tf.Variable(1.0)",
-        f"(slow,) = ({SLOW.format('tf.constant(0.5)')},)",
-        "with tf.control_dependencies([slow]): put = a.enqueue(slow)",
-        "x = a.dequeue()",
+        "g = tf.Variable(1.0)", f"(slow,) = ({SLOW.format('tf.constant(0.5)')},)",
+        "with tf.control_dependencies([slow]): put = a.enqueue(slow)", "x = a.dequeue()",
         f"(change,) = ({draw.choice(('tf.assign_add(g, 2.0)', 'tf.assign(g, [5.0][0])'))},)",
-        f"(used,) = ({read} * x,)",
-        "into = b.enqueue(used)",
+        f"(used,) = ({read} * x,)", "into = b.enqueue(used)",
         f"(seen,) = ({draw.choice(VIEWS[:8]).format(v='g')},)",
-        "with tf.control_dependencies([into]): last = tf.assign_add(g, 100.0)",
-        "session()",
+        "with tf.control_dependencies([into]): last = tf.assign_add(g, 100.0)", "session()",
         "near(tf.global_variables_initializer())",
-    ]
+    ]  # fmt: skip
     for _ in range(draw.randint(1, 3)):
         some = ["put", "change", "used", *draw.sample(("g", "seen", "into", "last"), 3)]
         if "into" not in some and "last" not in some:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -17,7 +14,7 @@ from aioqueue.base import extras
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-EXTRAS: dict[str, list[str]] = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["extras"]
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 
 NAME = "aioqueue"
 WRONG = re.compile(rf"\b(?:install|add)(?: -\S+)* ['\"]?{NAME}\b|\b{NAME}\\?\[[a-z]")
@@ -62,6 +59,8 @@ def test_the_wrong_form_is_seen(command: str) -> None:
 def test_no_text_installs_the_other_project() -> None:
     all_texts = texts()
     assert {name.split("/")[0] for name in all_texts} >= {*PLACES, "README.md", "pyproject.toml"}
+    lists = f'"{NAME}['  # the extras of this project, as pip and tools read them
+    all_texts["pyproject.toml"] = all_texts["pyproject.toml"].replace(lists, '"[')
     wrong = [
         f"{name}: {found.group()}"
         for name, text in all_texts.items()
@@ -108,20 +107,59 @@ def test_a_message_names_the_command_that_installs_an_extra(
         assert extras.command_for("torch") == command
 
 
-def test_the_name_stands_in_one_place() -> None:
-    """Another name in one line is another name everywhere in the metadata."""
-    pytest.importorskip("hatchling", reason="it builds the package: pip install hatchling")
-    assert "optional-dependencies" in PROJECT["project"]["dynamic"]
-    assert not [one for needed in EXTRAS.values() for one in needed if one.startswith(NAME)]
-    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    build = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build)
-    metadata: dict[str, Any] = {"name": "other", "urls": PROJECT["project"]["urls"]}
-    whole = SimpleNamespace(config={"extras": EXTRAS}, root=str(ROOT))
-    build.MetadataHook.update(whole, metadata)
-    completed = metadata["optional-dependencies"]
-    assert completed.keys() == EXTRAS.keys()
-    assert "other[test,docs,frozen]" in completed["dev"]
-    assert not [one for needed in completed.values() for one in needed if one.startswith("[")]
+class TestLists:
+    """Tools read the lists without building anything, so they are written down in full."""
+
+    NEED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[(?P<extras>[a-z,-]+)\])?(?P<rest>.*)")
+
+    @classmethod
+    def needs(cls) -> list[tuple[str, str, list[str], str]]:
+        """Extras, and what each needs: a name, its extras, and the rest."""
+        found = []
+        for extra, needed in EXTRAS.items():
+            for one in needed:
+                match = cls.NEED.fullmatch(one)
+                assert match is not None, one
+                extras = match["extras"].split(",") if match["extras"] else []
+                found.append((extra, match["name"], extras, match["rest"]))
+        return found
+
+    def test_nothing_of_the_metadata_is_computed(self) -> None:
+        assert PROJECT["project"]["dynamic"] == ["version"]
+        assert PROJECT["project"]["readme"] == "README.md"
+        assert "metadata" not in PROJECT["tool"]["hatch"]
+
+    def test_an_extra_of_the_project_exists_and_comes_before(self) -> None:
+        name, known = PROJECT["project"]["name"], list(EXTRAS)
+        own = [(extra, others, rest) for extra, one, others, rest in self.needs() if one == name]
+        assert len(own) > 5
+        for extra, others, rest in own:
+            assert others, f"{extra}: the project itself"
+            assert not rest, f"{extra}: {rest}"
+            for other in others:
+                assert known.index(other) < known.index(extra), f"{extra}: {other}"
+
+    def test_a_package_has_one_bound(self) -> None:
+        """Also if several extras need it: else one of them would be tested with another version."""
+        bounds: dict[str, set[str]] = {}
+        for _, name, own, rest in self.needs():
+            if name not in (PROJECT["project"]["name"], "protobuf"):  # TensorFlow needs an old one
+                bounds.setdefault(name + str(own), set()).add(rest)
+        assert {name: found for name, found in bounds.items() if len(found) > 1} == {}
+        assert all(rest.startswith((">=", "<")) for found in bounds.values() for rest in found)
+
+    def test_one_that_is_in_another_is_not_repeated(self) -> None:
+        """An extra does not list what the extras of this project that it needs bring anyway."""
+        direct = {extra: {*needed} for extra, needed in EXTRAS.items()}
+
+        def brought(extra: str) -> set[str]:
+            found = set()
+            for one in direct[extra]:
+                match = self.NEED.fullmatch(one)
+                if match is not None and match["name"] == PROJECT["project"]["name"]:
+                    for other in match["extras"].split(","):
+                        found |= direct[other] | brought(other)
+            return found
+
+        repeated = {extra: direct[extra] & brought(extra) for extra in EXTRAS}
+        assert {extra: both for extra, both in repeated.items() if both} == {}

@@ -90,7 +90,7 @@ def names_that_were_found(tf: Any) -> Any:
         *(tf.pad([1], [[1, 0]]), tf.pad([1], [[1, 0]], constant_values=7)),
         *(tf.regex_replace(["ab"], "a", "b"), tf.regex_replace(["ab"], tf.constant("a"), "b")),
         tf.image.convert_image_dtype(image, tf.uint8),
-        *(tf.floor_div(7, 2), tf.floordiv(7, 2)),
+        *(tf.floor_div(7, 2), tf.floordiv(7, 2), tf.realdiv(1.5, 2.0)),
     ]
     return [*(one.op.name for one in made), table.initializer.name]
 
@@ -99,9 +99,7 @@ def names_that_were_found(tf: Any) -> Any:
 def assertions_that_were_found(tf: Any) -> Any:
     data, no = tf.constant([[1, 2], [3, 4], [5, 6]]), tf.constant(False)
     return reports(
-        tf,
-        lambda: tf.Assert(no, [data], summarize=3),
-        lambda: tf.Assert(no, [data], summarize=4),
+        tf, lambda: tf.Assert(no, [data], summarize=3), lambda: tf.Assert(no, [data], summarize=4)
     )
 
 
@@ -134,10 +132,7 @@ def shapes_that_were_found(tf: Any) -> Any:
         *(full_outcome(lambda: pad(tf.zeros([3, 8, 3]), 8, 2)),),
         pad(tf.zeros([3, 8, 3]), tf.constant(2), tf.constant(9)).shape,
         tf.parse_single_example(b"", feature)["s"].get_shape(),
-        *reports(
-            tf,
-            lambda: tf.scatter_nd([[9], [0], [7]], slices, [5]),
-        ),
+        *reports(tf, lambda: tf.scatter_nd([[9], [0], [7]], slices, [5])),
     ]
 
 

@@ -98,14 +98,11 @@ def assignments_in_order(tf: Any) -> Any:
 def operations_of_arguments(tf: Any) -> Any:
     x = tf.placeholder(tf.float32, [None, 3], name="x")
     return [
-        tf.convert_to_tensor([x, x]),
-        tf.tuple([x, tf.constant(1)]),
-        tf.py_func(lambda a, b: a, [x, 1], tf.float32),
-        tf.Print(x, [x, 1]),
-        tf.placeholder_with_default([1, 2], [None]),
-        tf.identity(5),
+        tf.convert_to_tensor([x, x]), tf.tuple([x, tf.constant(1)]),
+        tf.py_func(lambda a, b: a, [x, 1], tf.float32), tf.Print(x, [x, 1]),
+        tf.placeholder_with_default([1, 2], [None]), tf.identity(5),
         tf.Assert(tf.constant(True), [1, "a"]) is None,
-    ]
+    ]  # fmt: skip
 
 
 CONSTANTS: tuple[Any, ...] = (
@@ -125,18 +122,8 @@ def constants(tf: Any) -> Any:
 def constants_of_a_dtype(tf: Any) -> Any:
     dtypes = (tf.int32, tf.int64, tf.float32, tf.string, tf.bool, tf.complex64)
     values: tuple[Any, ...] = (
-        1,
-        1.5,
-        "a",
-        True,
-        [1, 2],
-        [1, 2.5],
-        np.float64(3.7),
-        np.int64(3),
-        [],
-        1j,
-        ["a"],
-    )
+        1, 1.5, "a", True, [1, 2], [1, 2.5], np.float64(3.7), np.int64(3), [], 1j, ["a"],
+    )  # fmt: skip
     return [full_outcome(tf.constant, v, d) for d in dtypes for v in values]
 
 
@@ -153,13 +140,8 @@ def constants_that_are_refused(tf: Any) -> Any:
 @case
 def constants_of_a_shape(tf: Any) -> Any:
     pairs: tuple[Any, ...] = (
-        ([1, 2], [4]),
-        ([1, 2], [1]),
-        (3, [2, 2]),
-        ([1, 2, 3, 4], [2, 2]),
-        (1, []),
-        ([], [0]),
-    )
+        ([1, 2], [4]), ([1, 2], [1]), (3, [2, 2]), ([1, 2, 3, 4], [2, 2]), (1, []), ([], [0]),
+    )  # fmt: skip
     with tf.Session() as sess:
         return [
             full_outcome(lambda v, s: sess.run(tf.constant(v, shape=s, name="c")), v, s)
@@ -193,13 +175,8 @@ def feeding(tf: Any) -> Any:
 def feeding_shapes(tf: Any) -> Any:
     x = tf.placeholder(tf.int32, [2, None])
     values: tuple[Any, ...] = (
-        [[1], [2]],
-        [1, 2],
-        1,
-        np.zeros((2, 0)),
-        np.zeros((3, 1)),
-        [[[1]], [[2]]],
-    )
+        [[1], [2]], [1, 2], 1, np.zeros((2, 0)), np.zeros((3, 1)), [[[1]], [[2]]],
+    )  # fmt: skip
     with tf.Session() as sess:
         return [outcome(lambda one: sess.run(x, {x: one}), one) for one in values]
 
@@ -209,20 +186,8 @@ def bad_fetches_and_feeds(tf: Any) -> Any:
     x = tf.placeholder(tf.float32, name="x")
     with tf.Session() as sess:
         fetches: tuple[Any, ...] = (
-            None,
-            5,
-            1.5,
-            "zz",
-            "zz:0",
-            "x:1",
-            "x:0:0",
-            [None],
-            [],
-            (),
-            {},
-            b"x:0",
-            ["x:0"],
-        )
+            None, 5, 1.5, "zz", "zz:0", "x:1", "x:0:0", [None], [], (), {}, b"x:0", ["x:0"],
+        )  # fmt: skip
         keys: tuple[Any, ...] = ("q", "x", "x:0", 5, x.op, "x:3")
         return [
             *[outcome(lambda one: sess.run(one, {x: 1}), one) for one in fetches],
@@ -268,13 +233,10 @@ def conds(tf: Any) -> Any:
         tf.cond(p, lambda: tf.zeros([2]), lambda: tf.zeros([3, 1])),
     ]
     bad: list[Callable[[], Any]] = [
-        lambda: tf.cond(p, lambda: 1, lambda: 2.0),
-        lambda: tf.cond(p, lambda: 1, lambda: [2, 3]),
-        lambda: tf.cond(p, 1, 2),
-        lambda: tf.cond(True, lambda: 1, lambda: 2),
-        lambda: tf.cond(p, lambda: None, lambda: None),
-        lambda: tf.cond(p, list, list),
-    ]
+        lambda: tf.cond(p, lambda: 1, lambda: 2.0), lambda: tf.cond(p, lambda: 1, lambda: [2, 3]),
+        lambda: tf.cond(p, 1, 2), lambda: tf.cond(True, lambda: 1, lambda: 2),
+        lambda: tf.cond(p, lambda: None, lambda: None), lambda: tf.cond(p, list, list),
+    ]  # fmt: skip
     with tf.Session() as sess:
         values = [sess.run(made, {p: one}) for one in (True, False)]
     return [made, values, [outcome(one) for one in bad]]
@@ -310,18 +272,11 @@ def steps_with_queues(tf: Any) -> Any:
     soon = tf.RunOptions(timeout_in_ms=50)
     with tf.Session() as sess:
         return [
-            sess.run([x, put]),
-            sess.run([put, x, x]),
-            sess.run(size),
-            sess.run(x, {x: 9}),
-            sess.run(queue.size()),
-            sess.run(x),
-            outcome(lambda: sess.run(x, options=soon)),
-            sess.run(queue.close()),
-            outcome(lambda: sess.run(x)),
-            outcome(lambda: sess.run(put)),
+            sess.run([x, put]), sess.run([put, x, x]), sess.run(size), sess.run(x, {x: 9}),
+            sess.run(queue.size()), sess.run(x), outcome(lambda: sess.run(x, options=soon)),
+            sess.run(queue.close()), outcome(lambda: sess.run(x)), outcome(lambda: sess.run(put)),
             outcome(lambda: sess.run([put, x])) in ("CancelledError", "OutOfRangeError"),
-        ]
+        ]  # fmt: skip
 
 
 @case

@@ -14,15 +14,12 @@ UNARY = {
     "abs negative": INTS[:4] + FLOATS,
     "sign square round reduce_sum reduce_mean argmax argmin": WIDE + FLOATS,
     "floor ceil exp sqrt rsqrt log log1p expm1 sin cos tanh sigmoid reciprocal": FLOATS,
-    "is_nan is_inf is_finite": FLOATS,
-    "tan asin acos atan sinh cosh rint": EXACT,
+    "is_nan is_inf is_finite": FLOATS, "tan asin acos atan sinh cosh rint": EXACT,
     "to_float to_int32 to_int64 to_double reduce_max reduce_min transpose": INTS + FLOATS,
-    "zeros_like ones_like": (*INTS, *FLOATS, "bool"),
-    "size shape rank unstack squeeze": ("int32",),
-    "reduce_prod cumsum cumprod": WIDE + EXACT,
-    "where": ("bool", "int32", "float32"),
+    "zeros_like ones_like": (*INTS, *FLOATS, "bool"), "size shape rank unstack squeeze": ("int32",),
+    "reduce_prod cumsum cumprod": WIDE + EXACT, "where": ("bool", "int32", "float32"),
     "count_nonzero": ("int32", "float32"),
-}
+}  # fmt: skip
 SHAPES = ((), (5,), (2, 3), (2, 1, 3), (0,), (0, 3))
 NEED_AN_AXIS = ("argmax", "argmin", "cumsum", "cumprod", "unstack", "where")
 NEED_ELEMENTS = ("argmax", "argmin", "unstack")

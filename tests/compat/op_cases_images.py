@@ -53,21 +53,13 @@ def cutting() -> None:
     given = pixels("float32", 4, 5, 1)
     part = fed(given, None, None, 1)
     crops = {
-        "inside": (1, 2, 2, 3),
-        "all": (0, 0, 4, 5),
-        "wide": (0, 3, 2, 3),
-        "high": (2, 0, 3, 2),
-        "above": (-1, 0, 2, 2),
-        "left": (0, -1, 2, 2),
-        "empty": (0, 0, 0, 2),
-    }
+        "inside": (1, 2, 2, 3), "all": (0, 0, 4, 5), "wide": (0, 3, 2, 3), "high": (2, 0, 3, 2),
+        "above": (-1, 0, 2, 2), "left": (0, -1, 2, 2), "empty": (0, 0, 0, 2),
+    }  # fmt: skip
     pads = {
-        "around": (1, 2, 7, 8),
-        "none": (0, 0, 4, 5),
-        "narrow": (0, 1, 4, 5),
-        "low": (1, 0, 4, 5),
+        "around": (1, 2, 7, 8), "none": (0, 0, 4, 5), "narrow": (0, 1, 4, 5), "low": (1, 0, 4, 5),
         "above": (-1, 0, 8, 8),
-    }
+    }  # fmt: skip
     for what, blocks in {"crop": crops, "pad": pads}.items():
         for name, block in blocks.items():
             picture(f"{what} {name}", f"{what}_to_bounding_box", given, *block)
@@ -154,11 +146,8 @@ def recolouring() -> None:
                 picture(f"adjust_{what} {dtype} {number}", f"adjust_{what}", given, number)
         few = pixels(dtype, 2, 5, 3)  # a random op is run twice, and all of it is recorded
         limits = {
-            "brightness": (0.4,),
-            "hue": (0.3,),
-            "contrast": (0.2, 1.8),
-            "saturation": (0.2, 1.8),
-        }
+            "brightness": (0.4,), "hue": (0.3,), "contrast": (0.2, 1.8), "saturation": (0.2, 1.8),
+        }  # fmt: skip
         for seed in (1, 7):
             for what, between in limits.items():
                 picture(f"random_{what} {dtype} {seed}", f"random_{what}", few, *between, seed=seed)

@@ -9,15 +9,8 @@ import numpy as np
 from tests.compat.op_cases import Case, case, part, parts, u, unknown
 
 TEXTS = [
-    b"",
-    b"a",
-    b"Hello World",
-    b"x,y,,z",
-    b"  pad\t",
-    "\u00e4\u00d6".encode(),
-    b"1.5",
-    b"nul\0",
-]
+    b"", b"a", b"Hello World", b"x,y,,z", b"  pad\t", "\u00e4\u00d6".encode(), b"1.5", b"nul\0",
+]  # fmt: skip
 
 STRINGS: dict[str, Case] = {
     "lower": lambda tf: tf.strings.lower(TEXTS),
@@ -98,39 +91,23 @@ for _name, _function in STRINGS.items():
     case(f"string {_name}", _function)
 
 CSVS: dict[str, tuple[Any, ...]] = {
-    "plain": ("1,2.5,x", [[0], [0.0], [""]]),
-    "vector": (["1,a", "2,b"], [[0], [""]]),
-    "matrix": ([["1,a"], ["2,b"]], [[0], [""]]),
-    "default": (",", [[7], ["d"]]),
-    "missing": ("1,", [[7], np.zeros(0, np.float32)]),
-    "trailing": ("1,2,", [[7], [7], [7]]),
-    "few": ("1", [[7], [7]]),
-    "many": ("1,2,3", [[7], [7]]),
-    "empty": ("", [[7]]),
-    "blank": (" ", [["x"]]),
-    "spaces": (" 1 , 2.5 ", [[1], [1.0]]),
-    "quoted": ('"a,b",2', [[""], [0]]),
-    "quotes in": ('"a""b",2', [[""], [0]]),
-    "quoted last": ('2,"a"', [[0], [""]]),
-    "quoted empty": ('2,""', [[0], ["d"]]),
-    "quoted number": ('"2",x', [[0], ["d"]]),
-    "quote open": ('"a,2', [[""], [0]]),
-    "quote after": ('"a"b,2', [[""], [0]]),
-    "quote inside": ('a"b,2', [[""], [0]]),
-    "quoted line": ('"a\nb",2', [[""], [0]]),
-    "line end": ("1,2\n", [[0], [0]]),
-    "line before": ("\n1,2", [[0], [0]]),
-    "crlf": ("1,2\r\n", [[0], [0]]),
-    "not int": ("1.5", [[0]]),
-    "not float": ("x", [[0.0]]),
-    "not int64": ("x", [np.zeros(1, np.int64)]),
-    "not double": ("x", [np.zeros(1, np.float64)]),
-    "int64": ("99999999999", [np.zeros(1, np.int64)]),
-    "int32 large": ("99999999999", [[0]]),
-    "double": ("0.1", [np.zeros(1, np.float64)]),
-    "scalar default": (",2", [5, 6]),
+    "plain": ("1,2.5,x", [[0], [0.0], [""]]), "vector": (["1,a", "2,b"], [[0], [""]]),
+    "matrix": ([["1,a"], ["2,b"]], [[0], [""]]), "default": (",", [[7], ["d"]]),
+    "missing": ("1,", [[7], np.zeros(0, np.float32)]), "trailing": ("1,2,", [[7], [7], [7]]),
+    "few": ("1", [[7], [7]]), "many": ("1,2,3", [[7], [7]]), "empty": ("", [[7]]),
+    "blank": (" ", [["x"]]), "spaces": (" 1 , 2.5 ", [[1], [1.0]]),
+    "quoted": ('"a,b",2', [[""], [0]]), "quotes in": ('"a""b",2', [[""], [0]]),
+    "quoted last": ('2,"a"', [[0], [""]]), "quoted empty": ('2,""', [[0], ["d"]]),
+    "quoted number": ('"2",x', [[0], ["d"]]), "quote open": ('"a,2', [[""], [0]]),
+    "quote after": ('"a"b,2', [[""], [0]]), "quote inside": ('a"b,2', [[""], [0]]),
+    "quoted line": ('"a\nb",2', [[""], [0]]), "line end": ("1,2\n", [[0], [0]]),
+    "line before": ("\n1,2", [[0], [0]]), "crlf": ("1,2\r\n", [[0], [0]]),
+    "not int": ("1.5", [[0]]), "not float": ("x", [[0.0]]),
+    "not int64": ("x", [np.zeros(1, np.int64)]), "not double": ("x", [np.zeros(1, np.float64)]),
+    "int64": ("99999999999", [np.zeros(1, np.int64)]), "int32 large": ("99999999999", [[0]]),
+    "double": ("0.1", [np.zeros(1, np.float64)]), "scalar default": (",2", [5, 6]),
     "second row": (["1,2", "3,x"], [[0], [0]]),
-}
+}  # fmt: skip
 for _name, _arguments in CSVS.items():
 
     def _csv(tf: Any, arguments: Any = _arguments) -> Any:

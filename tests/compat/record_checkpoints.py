@@ -13,18 +13,13 @@ import numpy as np
 FOLDER = Path(__file__).with_name("checkpoints")
 
 VALUES = {
-    "global_step": np.int64(7),
-    "a/w": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "global_step": np.int64(7), "a/w": np.arange(6, dtype=np.float32).reshape(2, 3),
     "names": np.array([b"one", b"", b"three" * 30], object),
-    "words": np.array([[b"a"], [b"\xff\x00"]], object),
-    "word": b"alone",
-    "double": np.float64(2.5),
-    "ints": np.array([[-1, 2**31 - 1]], np.int32),
-    "bools": np.array([True, False]),
-    "half": np.array([1.5], np.float16),
-    "bytes": np.array([200], np.uint8),
+    "words": np.array([[b"a"], [b"\xff\x00"]], object), "word": b"alone", "double": np.float64(2.5),
+    "ints": np.array([[-1, 2**31 - 1]], np.int32), "bools": np.array([True, False]),
+    "half": np.array([1.5], np.float16), "bytes": np.array([200], np.uint8),
     "empty": np.zeros((0, 3), np.float32),
-}
+}  # fmt: skip
 """What is in them: by name."""
 
 MANY = 300

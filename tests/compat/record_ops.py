@@ -13,12 +13,7 @@ from typing import Any
 import numpy as np
 
 # Importing these makes all cases.
-from tests.compat import (  # noqa: F401
-    op_cases_arrays,
-    op_cases_elementwise,
-    op_cases_images,
-    op_cases_text,
-)
+from tests.compat import op_cases_arrays, op_cases_elementwise, op_cases_images, op_cases_text  # noqa: F401
 from tests.compat.op_cases import CASES, Outcome, message_of
 
 RECORD = Path(__file__).with_name("op_record.json")
@@ -42,39 +37,20 @@ KINDER = {
 """Where we differ on purpose."""
 
 WORDED_OTHERWISE = {
-    "div-mismatch",
-    "div_no_nan-mismatch",
-    "atan2-mismatch",
-    "operator constant([1, 2]) + 1.5",
-    "operator constant([1.0]) & constant([1.0])",
-    "operator 1 if constant(1.0) else 0",
-    "operator [*constant([1.0])]",
-    "operator 1.0 in constant([1.0])",
-    "operator np.asarray(constant([1.0]))",
-    "logical_and(constant([1]), constant([0]))",
-    "less(constant('a'), constant('b'))",
-    "sin(constant([1]))",
-    "add_n([])",
-    "matmul(u([[1.0]]), u([[1.0], [2.0]]))",
-    "reduce_sum(constant([True]))",
-    "squeeze(i(2, 1, 3), [7])",
-    "pad([1, 2], [[1, 1]], 'wrap')",
-    "gather_nd(u([1, 2]), u([[7]]))",
-    "one_hot([0, 1], 4, constant(1), constant(1.0))",
-    "ones([2], string)",
-    "gather(u([1]), [0], axis=3)",
-    "where(u([True]), u([1, 2]), u([1, 2, 3]))",
-    "scattered('nd_update', [[0]], u([3.0, 5.0]))",
-    "random_uniform([1], dtype='bool')",
-    "random_normal([1], dtype=int32)",
-    "string replace bad",
-    "string number dtype",
-    "csv option columns order",
-    "csv option no columns",
-    "csv option int8",
-    "image png float",
+    "div-mismatch", "div_no_nan-mismatch", "atan2-mismatch", "operator constant([1, 2]) + 1.5",
+    "operator constant([1.0]) & constant([1.0])", "operator 1 if constant(1.0) else 0",
+    "operator [*constant([1.0])]", "operator 1.0 in constant([1.0])",
+    "operator np.asarray(constant([1.0]))", "logical_and(constant([1]), constant([0]))",
+    "less(constant('a'), constant('b'))", "sin(constant([1]))", "add_n([])",
+    "matmul(u([[1.0]]), u([[1.0], [2.0]]))", "reduce_sum(constant([True]))",
+    "squeeze(i(2, 1, 3), [7])", "pad([1, 2], [[1, 1]], 'wrap')",
+    "one_hot([0, 1], 4, constant(1), constant(1.0))", "ones([2], string)",
+    "gather(u([1]), [0], axis=3)", "where(u([True]), u([1, 2]), u([1, 2, 3]))",
+    "scattered('nd_update', [[0]], u([3.0, 5.0]))", "random_uniform([1], dtype='bool')",
+    "random_normal([1], dtype=int32)", "string replace bad", "string number dtype",
+    "csv option columns order", "csv option no columns", "csv option int8", "image png float",
     *(name for name in CASES if name.endswith(("[-7]", "[constant(1.0)]"))),
-}
+}  # fmt: skip
 """Errors of the same class whose messages are not TensorFlow 2.21's word for word."""
 
 

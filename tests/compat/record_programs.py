@@ -28,15 +28,8 @@ from proofs.oracle.training_programs import TRAINING
 
 RECORD = Path(__file__).with_name("program_record.json")
 KINDS = {
-    **QUEUES,
-    **BUILDING,
-    **SHARING,
-    **COORDINATOR,
-    **RUNNERS,
-    **INPUTS,
-    **SESSIONS,
-    **TRAINING,
-}
+    **QUEUES, **BUILDING, **SHARING, **COORDINATOR, **RUNNERS, **INPUTS, **SESSIONS, **TRAINING,
+}  # fmt: skip
 EACH = 16
 """How many programs of a kind are kept."""
 

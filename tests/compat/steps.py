@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.core.default_graph import op
 from tests.kit.worlds import spin_until
 
-__all__ = ("Step", "blocked", "calling", "drained", "native", "waiting")
+__all__ = ("Step", "blocked", "calling", "drained", "native", "refused", "waiting")
 
 
 class Step(threading.Thread):
@@ -41,6 +43,12 @@ class Step(threading.Thread):
         if self._raised is not None:
             raise self._raised
         return self._returned
+
+
+def refused(kind: Any, words: str, call: Callable[..., object], *args: Any, **options: Any) -> None:
+    """Check that a call raises an error of some kind whose text matches."""
+    with pytest.raises(kind, match=words or None):
+        call(*args, **options)
 
 
 def native(sess: Any, queue: Any) -> Any:

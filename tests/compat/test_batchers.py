@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from tests.compat.steps import drained
+from tests.compat.steps import drained, refused
 
 train = tf.train
 
@@ -35,16 +35,13 @@ class TestForms:
     def test_a_bare_tensor_is_refused(self, bare: Any) -> None:
         values: list[Any] = [bare, tf.constant(bare)]
         for value in values:
-            with pytest.raises(TypeError, match="expected a list or a dict of tensors"):
-                train.batch(value, 2)
+            refused(TypeError, "expected a list or a dict of tensors", train.batch, value, 2)
 
     def test_nothing_is_refused(self) -> None:
         nothing: list[Any] = [[], {}]
         for empty in nothing:
-            with pytest.raises(ValueError, match=r"Expected at least one tensor in batch\(\)"):
-                train.batch(empty, 2)
-        with pytest.raises(ValueError, match="Expected at least one set of tensors"):
-            train.batch_join([], 2)
+            refused(ValueError, r"Expected at least one tensor in batch\(\)", train.batch, empty, 2)
+        refused(ValueError, "Expected at least one set of tensors", train.batch_join, [], 2)
 
 
 class TestBatch:
@@ -57,8 +54,7 @@ class TestBatch:
     def test_a_shared_name(self, sess: Any) -> None:
         batch = train.batch([tf.constant(1)], 2, shared_name="batches")
         sess.run(runner().queue.close())
-        with pytest.raises(tf.errors.OutOfRangeError, match="'batches' is closed"):
-            sess.run(batch)
+        refused(tf.errors.OutOfRangeError, "'batches' is closed", sess.run, batch)
 
     def test_names(self) -> None:
         batch = train.batch([tf.constant(1)], 2)
@@ -79,8 +75,7 @@ class TestShapes:
         with pytest.raises(ValueError, match="Cannot infer Tensor's rank: "):
             train.batch([tf.placeholder(tf.int32)], 2)
         row = tf.placeholder(tf.int32, [None])
-        with pytest.raises(ValueError, match="All shapes must be fully defined"):
-            train.batch([row], 2)
+        refused(ValueError, "All shapes must be fully defined", train.batch, [row], 2)
         assert train.batch([row], 2, dynamic_pad=True).shape.as_list() == [2, None]
         assert train.batch([row], 2, shapes=[[3]]).shape.as_list() == [2, 3]
         assert train.batch([tf.placeholder(tf.int32)], 2, shapes=[[]]).shape.as_list() == [2]
@@ -131,8 +126,7 @@ class TestShuffle:
         ):
             train.shuffle_batch([tf.constant(1)], 2, 5, 5)
         batch = train.shuffle_batch_join([[tf.constant(1)]], 2, 5, 7)  # told when it runs
-        with pytest.raises(tf.errors.InvalidArgumentError, match="must be < capacity 5"):
-            sess.run(batch)
+        refused(tf.errors.InvalidArgumentError, "must be < capacity 5", sess.run, batch)
 
 
 class TestMaybe:
@@ -159,8 +153,7 @@ class TestMaybe:
             ([True], False, "`keep_input` cannot be a vector when `enqueue_many=False`"),
             ([[True]], True, "`keep_input` must be 0 or 1 dimensions"),
         ):
-            with pytest.raises(ValueError, match=words):
-                train.maybe_batch([one], keep, 2, enqueue_many=many)
+            refused(ValueError, words, train.maybe_batch, [one], keep, 2, enqueue_many=many)
 
 
 class TestSparse:
@@ -238,7 +231,5 @@ class TestSparse:
             ([[0]], [1, 2], [2]),
             ([[0]], [1], [2, 2]),
         ):
-            with pytest.raises(ValueError, match=r"rank|compatible"):
-                tf.SparseTensor(*bad)
-        with pytest.raises(TypeError, match="Neither a SparseTensor nor"):
-            tf.SparseTensor.from_value(3)
+            refused(ValueError, r"rank|compatible", tf.SparseTensor, *bad)
+        refused(TypeError, "Neither a SparseTensor nor", tf.SparseTensor.from_value, 3)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from tests.compat.steps import drained, waiting
+from tests.compat.steps import drained, refused, waiting
 from tests.kit.worlds import spin_until
 
 bucket = tf.contrib.training.bucket
@@ -133,13 +133,11 @@ class TestBucket:
         ],
     )
     def test_what_is_refused(self, arguments: Any, words: str) -> None:
-        with pytest.raises(ValueError, match=words):
-            bucket(*arguments)
+        refused(ValueError, words, bucket, *arguments)
 
     def test_capacities_are_one_for_each(self) -> None:
         pattern = r"bucket_capacities \(\[1\]\) must have exactly num_buckets \(2\) elements"
-        with pytest.raises(ValueError, match=pattern):
-            bucket([1], 0, 2, 2, bucket_capacities=[1])
+        refused(ValueError, pattern, bucket, [1], 0, 2, 2, bucket_capacities=[1])
 
 
 class TestBucketBySequenceLength:
@@ -174,5 +172,4 @@ class TestBucketBySequenceLength:
     def test_boundaries_that_are_refused(
         self, boundaries: Any, error: type[Exception], words: str
     ) -> None:
-        with pytest.raises(error, match=words):
-            by_length(1, [tf.constant(1)], 2, boundaries)
+        refused(error, words, lambda: by_length(1, [tf.constant(1)], 2, boundaries))

@@ -11,7 +11,7 @@ import pytest
 
 import aioqueue
 import aioqueue.compat.v1 as tf
-from tests.compat.steps import Step
+from tests.compat.steps import Step, refused
 from tests.kit.worlds import spin_until
 
 
@@ -64,8 +64,7 @@ class TestRequestStop:
 
     @pytest.mark.parametrize("bad", ["text", 3, (BoomError, BoomError()), (1, 2, 3)])
     def test_anything_else_is_refused(self, coord: Any, bad: Any) -> None:
-        with pytest.raises(TypeError, match="expected an exception"):
-            coord.request_stop(bad)
+        refused(TypeError, "expected an exception", coord.request_stop, bad)
         assert not coord.should_stop()
 
     def test_aioqueues_own_end_is_clean_too(self, coord: Any) -> None:
@@ -103,8 +102,7 @@ class TestRequestStop:
 
     def test_clear_stop_forgets(self, coord: Any) -> None:
         coord.request_stop(BoomError())
-        with pytest.raises(BoomError):
-            coord.join()
+        refused(BoomError, "", coord.join)
         coord.clear_stop()
         assert not coord.joined
         assert not coord.should_stop()
@@ -125,8 +123,7 @@ class TestJoin:
     def test_each_registration_is_for_one_join(self, coord: Any, gate: threading.Event) -> None:
         coord.register_thread(running(gate))
         coord.request_stop()
-        with pytest.raises(RuntimeError):
-            coord.join(stop_grace_period_secs=0)
+        refused(RuntimeError, "", coord.join, stop_grace_period_secs=0)
         coord.join(stop_grace_period_secs=0)
 
     def test_the_registered_threads_can_be_seen_and_added_to(
@@ -137,8 +134,7 @@ class TestJoin:
         assert coord._registered_threads == {first}
         coord._registered_threads.add(second)  # what some runners of old do
         coord.request_stop()
-        with pytest.raises(RuntimeError, match="still running: busy busy"):
-            coord.join(stop_grace_period_secs=0)
+        refused(RuntimeError, "still running: busy busy", coord.join, stop_grace_period_secs=0)
         assert coord._registered_threads == set()
 
     def test_or_ignored(self, coord: Any, gate: threading.Event) -> None:
@@ -165,8 +161,7 @@ class TestJoin:
         thread = running(gate)
         joining = Step(lambda: coord.join([thread], stop_grace_period_secs=0))
         coord.request_stop()
-        with pytest.raises(RuntimeError):
-            joining.result()
+        refused(RuntimeError, "", joining.result)
 
     def test_it_does_not_request_a_stop(self, coord: Any, gate: threading.Event) -> None:
         thread = running(gate)
@@ -186,8 +181,7 @@ class TestStopOnException:
         with coord.stop_on_exception():
             fail(kind("x"))
         assert coord.should_stop()
-        with pytest.raises(kind, match="x"):
-            coord.join()
+        refused(kind, "x", coord.join)
 
 
 class TestLooperThread:
@@ -236,8 +230,7 @@ class TestLooperThread:
                 steps.append("stop")
 
         Looper(coord, None).start()
-        with pytest.raises(BoomError):
-            coord.join()
+        refused(BoomError, "", coord.join)
         assert steps == ["start", "run", "run"]
 
     def test_it_waits_for_its_next_call_no_longer_than_until_the_stop(self, coord: Any) -> None:
@@ -260,6 +253,5 @@ def test_repr_tells_how_it_is(coord: Any) -> None:
     assert repr(coord) == "<Coordinator running, 0 failures>"
     coord.request_stop(BoomError())
     assert repr(coord) == "<Coordinator stopped, 1 failures>"
-    with pytest.raises(BoomError):
-        coord.join()
+    refused(BoomError, "", coord.join)
     assert repr(coord) == "<Coordinator joined, 1 failures>"

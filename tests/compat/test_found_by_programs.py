@@ -11,6 +11,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.queues.resources import QueueResource
+from tests.compat.steps import refused
 from tests.kit.worlds import spin_until
 
 
@@ -34,7 +35,7 @@ class TestNamesOfOps:
     def test_python_values_are_constants_within_the_op(self) -> None:
         tf.logical_and([True, False], True)
         assert [op.name for op in tf.get_default_graph().get_operations()] == [
-            *("LogicalAnd/x", "LogicalAnd/y", "LogicalAnd"),
+            *("LogicalAnd/x", "LogicalAnd/y", "LogicalAnd")
         ]
 
 
@@ -132,7 +133,6 @@ def test_a_close_that_is_late_is_late_whatever_became_of_it(
 
     close = tf.FIFOQueue(1, [tf.int32], [[]]).close()
     monkeypatch.setattr(QueueResource, "close", refused_late)
-    with pytest.raises(tf.errors.CancelledError, match="is already closed"):
-        sess.run(close)
+    refused(tf.errors.CancelledError, "is already closed", sess.run, close)
     with pytest.raises(tf.errors.DeadlineExceededError, match=r"^Timed out waiting"):
         sess.run(close, options=tf.RunOptions(timeout_in_ms=1))

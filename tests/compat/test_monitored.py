@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from tests.compat.steps import calling
+from tests.compat.steps import calling, refused
 
 
 class Recorder(tf.train.SessionRunHook):
@@ -120,10 +120,8 @@ class TestLife:
         sess.close()
         assert sess.should_stop()
         assert sess.graph is None
-        with pytest.raises(RuntimeError, match=r"Session is already closed\."):
-            sess.close()
-        with pytest.raises(RuntimeError, match=r"Attempted to use a closed Session\."):
-            sess.run(number)
+        refused(RuntimeError, r"Session is already closed\.", sess.close)
+        refused(RuntimeError, r"Attempted to use a closed Session\.", sess.run, number)
 
     @pytest.mark.parametrize("end", [tf.errors.OutOfRangeError(None, None, "x"), StopIteration()])
     def test_the_end_of_the_input_ends_the_block(self, kind: Any, end: Exception) -> None:
@@ -166,8 +164,7 @@ class TestLife:
                 raise ValueError("mine")
 
         numbers()
-        with pytest.raises(ValueError, match="mine"):
-            kind(hooks=[Hook()])
+        refused(ValueError, "mine", lambda: kind(hooks=[Hook()]))
         ((session, coord),) = made
         assert session.closed
         coord.join(stop_grace_period_secs=10)
@@ -202,11 +199,9 @@ class TestShouldStop:
     def test_a_monitored_session_says_yes_when_a_thread_has_failed(self) -> None:
         element = failing_runner(ValueError("in a thread"))
         sess = tf.train.MonitoredSession()
-        with pytest.raises(tf.errors.OutOfRangeError):
-            sess.run(element)
+        refused(tf.errors.OutOfRangeError, "", sess.run, element)
         assert sess.should_stop() is True
-        with pytest.raises(tf.errors.InvalidArgumentError, match="in a thread"):
-            sess.close()
+        refused(tf.errors.InvalidArgumentError, "in a thread", sess.close)
 
     def test_a_failing_run_is_the_callers(self) -> None:
         """The coordinator does not hear of it, and the session goes on."""
@@ -217,8 +212,7 @@ class TestShouldStop:
         hook = Recorder()
         failing, number = tf.py_func(fail, [], tf.int32), tf.constant(1)
         with tf.train.MonitoredSession(hooks=[hook]) as sess:
-            with pytest.raises(tf.errors.InvalidArgumentError, match="mine"):
-                sess.run(failing)
+            refused(tf.errors.InvalidArgumentError, "mine", sess.run, failing)
             assert not sess.should_stop()
             assert sess.run(number) == 1
             hook.coord.raise_requested_exception()
@@ -226,12 +220,9 @@ class TestShouldStop:
     def test_a_singular_one_raises_the_failure(self) -> None:
         element = failing_runner(ValueError("in a thread"))
         sess = tf.train.SingularMonitoredSession()
-        with pytest.raises(tf.errors.OutOfRangeError):
-            sess.run(element)
-        with pytest.raises(tf.errors.InvalidArgumentError, match="in a thread"):
-            sess.should_stop()
-        with pytest.raises(tf.errors.InvalidArgumentError, match="in a thread"):
-            sess.close()
+        refused(tf.errors.OutOfRangeError, "", sess.run, element)
+        refused(tf.errors.InvalidArgumentError, "in a thread", sess.should_stop)
+        refused(tf.errors.InvalidArgumentError, "in a thread", sess.close)
 
 
 class TestPreemption:
@@ -276,10 +267,8 @@ class TestPreemption:
         """Which by itself has only met the end of the input."""
         element = failing_runner(tf.errors.AbortedError(None, None, "preempted"))
         sess = tf.train.SingularMonitoredSession()
-        with pytest.raises(tf.errors.AbortedError, match="preempted"):
-            sess.run(element)
-        with pytest.raises(tf.errors.AbortedError, match="preempted"):
-            sess.close()
+        refused(tf.errors.AbortedError, "preempted", sess.run, element)
+        refused(tf.errors.AbortedError, "preempted", sess.close)
 
     def test_so_it_does_if_making_it_fails(self) -> None:
         number = tf.constant(1)
@@ -401,8 +390,7 @@ class TestTraining:
         ],
     )
     def test_wrong_arguments(self, make: Any, message: str) -> None:
-        with pytest.raises(ValueError, match=message):
-            make()
+        refused(ValueError, message, make)
 
     def test_a_scaffold_takes_the_only_one_of_a_collection(self) -> None:
         make = tf.train.Scaffold.get_or_default

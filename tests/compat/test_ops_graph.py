@@ -12,6 +12,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
+from tests.compat.steps import refused
 
 
 def run(*fetches: Any) -> Any:
@@ -20,10 +21,8 @@ def run(*fetches: Any) -> Any:
 
 
 def test_an_axis_that_comes_first_as_before_tensorflow_1_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\(2, 1\) must have rank 0.* after the values"):
-        tf.concat(0, [[1], [2]])
-    with pytest.raises(ValueError, match=r"\(2,\) must have rank 0.* after the values"):
-        tf.split(0, 2, [1, 2])
+    refused(ValueError, r"\(2, 1\) must have rank 0.* after the values", tf.concat, 0, [[1], [2]])
+    refused(ValueError, r"\(2,\) must have rank 0.* after the values", tf.split, 0, 2, [1, 2])
 
 
 def test_an_assertion_of_a_tensor_and_itself_does_nothing() -> None:
@@ -238,14 +237,12 @@ class TestGFile:
         one, two = str(tmp_path / "1"), str(tmp_path / "2")
         Path(one).write_text("x")
         tf.gfile.Copy(one, two)
-        with pytest.raises(tf.errors.AlreadyExistsError, match="file already exists"):
-            tf.gfile.Rename(one, two)
+        refused(tf.errors.AlreadyExistsError, "file already exists", tf.gfile.Rename, one, two)
         tf.gfile.Rename(one, two, overwrite=True)
         assert not tf.gfile.Exists(one)
         assert tf.gfile.Stat(two).length == 1
         tf.gfile.Remove(two)
-        with pytest.raises(tf.errors.NotFoundError):
-            tf.gfile.Remove(two)
+        refused(tf.errors.NotFoundError, "", tf.gfile.Remove, two)
 
     def test_errors(self, tmp_path: Path) -> None:
         with pytest.raises(tf.errors.NotFoundError, match="/none; No such file or directory"):
@@ -275,5 +272,4 @@ def test_a_picture_that_is_cut_off(kind: str, kept: int) -> None:
     image.fromarray((np.arange(60) * 3).astype(np.uint8).reshape(4, 5, 3)).save(file, kind)
     contents = file.getvalue()[:kept]
     message = rf"Invalid {kind.upper()} data.*data size {len(contents)}: .*truncated"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        run(tf.image.decode_image(contents))
+    refused(tf.errors.InvalidArgumentError, message, lambda: run(tf.image.decode_image(contents)))

@@ -21,25 +21,16 @@ from aioqueue.compat.v1.parsing.records import RecordReader
 from tests.compat.serialized import Slot, damaged, field, number, record
 
 SLOTS = (
-    Slot("label", "int64", 1),
-    Slot("vector", "float", 3),
-    Slot("word", "string", 1),
-    Slot("ids", "int64"),
-    Slot("words", "string"),
-    Slot("pairs", "int64", 4),
-    Slot("unwanted", "float"),
-    Slot("key\0", "float"),
-    Slot("", "int64", 2),
-)
+    Slot("label", "int64", 1), Slot("vector", "float", 3), Slot("word", "string", 1),
+    Slot("ids", "int64"), Slot("words", "string"), Slot("pairs", "int64", 4),
+    Slot("unwanted", "float"), Slot("key\0", "float"), Slot("", "int64", 2),
+)  # fmt: skip
 SPARSE = [SparseColumn(slot.key, slot.kind) for slot in SLOTS if slot.key != "unwanted"]
 SHAPED: list[Column] = [
-    DenseColumn("label", "int64", ()),
-    DenseColumn("vector", "float", (3,)),
-    DenseColumn("word", "string", ()),
-    SparseColumn("ids", "int64"),
-    PaddedColumn("words", "string", ()),
-    PaddedColumn("pairs", "int64", (2,)),
-]
+    DenseColumn("label", "int64", ()), DenseColumn("vector", "float", (3,)),
+    DenseColumn("word", "string", ()), SparseColumn("ids", "int64"),
+    PaddedColumn("words", "string", ()), PaddedColumn("pairs", "int64", (2,)),
+]  # fmt: skip
 KEYS = [slot.key for slot in SLOTS]
 FIXED = [(slot, slot.count) for slot in SLOTS if slot.count]
 COLUMNS = pytest.mark.parametrize("columns", [SPARSE, SHAPED], ids=["sparse", "shaped"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from tests.compat.steps import drained
+from tests.compat.steps import drained, refused
 
 
 def runners() -> list[Any]:
@@ -24,8 +24,7 @@ class TestLimitEpochs:
         assert counter.dtype == tf.int64
         assert counter not in tf.global_variables()
         assert counter not in tf.trainable_variables()
-        with pytest.raises(tf.errors.FailedPreconditionError, match="uninitialized"):
-            sess.run(limited)
+        refused(tf.errors.FailedPreconditionError, "uninitialized", sess.run, limited)
         sess.run(tf.local_variables_initializer())
         sess.run(limited)
         assert sess.run(counter) == 1
@@ -53,11 +52,9 @@ class TestInputProducer:
         queue = tf.train.input_producer([1], num_epochs=1)
         coord = tf.train.Coordinator()
         tf.train.start_queue_runners(sess, coord)
-        with pytest.raises(tf.errors.OutOfRangeError):
-            sess.run(queue.dequeue())
+        refused(tf.errors.OutOfRangeError, "", lambda: sess.run(queue.dequeue()))
         pattern = "uninitialized value input_producer/limit_epochs/epochs"
-        with pytest.raises(tf.errors.FailedPreconditionError, match=pattern):
-            coord.join()
+        refused(tf.errors.FailedPreconditionError, pattern, coord.join)
 
     def test_names(self) -> None:
         assert tf.train.string_input_producer(["a"]).name == "input_producer"
@@ -68,8 +65,7 @@ class TestInputProducer:
     def test_a_shared_name(self, sess: Any) -> None:
         queue = tf.train.string_input_producer(["a"], shared_name="files")
         sess.run(queue.close())
-        with pytest.raises(tf.errors.OutOfRangeError, match="'files' is closed"):
-            sess.run(queue.dequeue())
+        refused(tf.errors.OutOfRangeError, "'files' is closed", lambda: sess.run(queue.dequeue()))
 
 
 class TestStringInputProducer:
@@ -83,8 +79,7 @@ class TestStringInputProducer:
         queue = tf.train.string_input_producer(names)
         coord = tf.train.Coordinator()
         tf.train.start_queue_runners(sess, coord)
-        with pytest.raises(tf.errors.OutOfRangeError):
-            sess.run(queue.dequeue())
+        refused(tf.errors.OutOfRangeError, "", lambda: sess.run(queue.dequeue()))
         with pytest.raises(
             tf.errors.InvalidArgumentError,
             match=r"assertion failed: \[.*string_input_producer requires a non-null input tensor",

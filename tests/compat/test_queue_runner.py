@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import aioqueue.compat.v1 as tf
-from tests.compat.steps import Step, waiting
+from tests.compat.steps import Step, refused, waiting
 from tests.kit.worlds import spin_until
 
 
@@ -62,8 +62,7 @@ class TestEnd:
         threads = runner.create_threads(sess, coord if with_coord else None, start=True)
         for _ in range(7):
             sess.run(full.dequeue())
-        with pytest.raises(tf.errors.OutOfRangeError):
-            sess.run(full.dequeue())
+        refused(tf.errors.OutOfRangeError, "", lambda: sess.run(full.dequeue()))
         assert sess.run(full.is_closed())
         if with_coord:
             coord.request_stop()
@@ -91,8 +90,7 @@ class TestEnd:
         tf.train.start_queue_runners(sess, coord)
         take = second.dequeue()
         assert [int(sess.run(take)) for _ in range(20)] == list(range(20))
-        with pytest.raises(tf.errors.OutOfRangeError):
-            sess.run(take)
+        refused(tf.errors.OutOfRangeError, "", sess.run, take)
         coord.request_stop()
         coord.join()
 
@@ -129,17 +127,14 @@ class TestFailures:
         full = queue()
         put = full.enqueue(counted(3, name="epochs"))
         tf.train.QueueRunner(full, [put]).create_threads(sess, coord, start=True)
-        with pytest.raises(tf.errors.OutOfRangeError):
-            sess.run(full.dequeue())
-        with pytest.raises(tf.errors.FailedPreconditionError, match="uninitialized value epochs"):
-            coord.join()
+        refused(tf.errors.OutOfRangeError, "", lambda: sess.run(full.dequeue()))
+        refused(tf.errors.FailedPreconditionError, "uninitialized value epochs", coord.join)
 
     def test_what_is_no_op_of_the_graph(self, sess: Any, coord: Any) -> None:
         full = queue()
         runner = tf.train.QueueRunner(full, ["not there"])
         runner.create_threads(sess, coord, start=True)
-        with pytest.raises(ValueError, match="Operation not in the graph"):
-            coord.join()
+        refused(ValueError, "Operation not in the graph", coord.join)
 
 
 class TestStop:
@@ -170,8 +165,7 @@ class TestStop:
             runner = tf.train.QueueRunner(full, [full.enqueue(1)])
             threads = runner.create_threads(sess, coord, start=True)
             spin_until(lambda: waiting(sess, full) == 1)
-        with pytest.raises(tf.errors.CancelledError, match=r"^Enqueue operation was cancelled"):
-            coord.join(threads)
+        refused(tf.errors.CancelledError, r"^Enqueue operation was cancelled", coord.join, threads)
 
     def test_without_a_coordinator_it_is_kept(self, excepthook: list[Any]) -> None:
         full = queue(1)
@@ -246,8 +240,7 @@ class TestArguments:
     def test_what_is_no_list_of_ops_fails_when_threads_are_made(self, sess: Any) -> None:
         runner = tf.train.QueueRunner(queue(), 5)  # type: ignore[arg-type]
         assert runner.enqueue_ops == 5
-        with pytest.raises(TypeError, match=r"object of type 'int' has no len\(\)"):
-            runner.create_threads(sess)
+        refused(TypeError, r"object of type 'int' has no len\(\)", runner.create_threads, sess)
 
     @pytest.mark.parametrize(
         "types", [(), [tf.errors.OutOfRangeError], tf.errors.OutOfRangeError, (ValueError,), (3,)]
@@ -301,8 +294,7 @@ class TestStartQueueRunners:
         tf.train.add_queue_runner(tf.train.QueueRunner(full, [full.enqueue(counted(3))]))
 
     def test_it_uses_the_default_session(self) -> None:
-        with pytest.raises(ValueError, match="No default session is registered"):
-            tf.train.start_queue_runners()
+        refused(ValueError, "No default session is registered", tf.train.start_queue_runners)
         with tf.Session() as sess:
             initialised(sess)
             threads = tf.train.start_queue_runners()
@@ -342,8 +334,7 @@ def test_a_stop_wakes_nobody(sess: Any) -> None:
         thread.start()
     spin_until(lambda: waiting(sess, queue) == 2)
     coord.request_stop()
-    with pytest.raises(RuntimeError, match="still running"):
-        coord.join([threads[1]], stop_grace_period_secs=0.001)
+    refused(RuntimeError, "still running", coord.join, [threads[1]], stop_grace_period_secs=0.001)
     for one in range(4):
         sess.run(put, {number: one})
     sess.run(close)

@@ -11,7 +11,7 @@ import pytest
 
 import aioqueue
 import aioqueue.compat.v1 as tf
-from tests.compat.steps import Step, blocked, native, waiting
+from tests.compat.steps import Step, blocked, native, refused, waiting
 from tests.kit.worlds import spin_until, threads_of_work
 
 CLOSED = r"is closed\."
@@ -51,11 +51,8 @@ class _OfNumbers:
 
 
 KINDS: dict[str, Callable[..., Any]] = {
-    "fifo": fifo,
-    "shuffle": shuffle,
-    "padding": padding,
-    "priority": tf.PriorityQueue,
-}
+    "fifo": fifo, "shuffle": shuffle, "padding": padding, "priority": tf.PriorityQueue,
+}  # fmt: skip
 PROGRESSIVE = ["fifo", "shuffle", "padding"]
 
 
@@ -110,10 +107,8 @@ class TestCapacity:
         assert sess.run(queue.size()) == 0
         assert not getting.done
         sess.run(queue.close(cancel_pending_enqueues=True))
-        with pytest.raises(tf.errors.CancelledError, match=CANCELLED_IN):
-            putting.result()
-        with pytest.raises(tf.errors.OutOfRangeError, match=r"requested 1, current size 0"):
-            getting.result()
+        refused(tf.errors.CancelledError, CANCELLED_IN, putting.result)
+        refused(tf.errors.OutOfRangeError, r"requested 1, current size 0", getting.result)
         assert sess.run(queue.is_closed())
 
     def test_zero_for_elements_of_any_type(self, sess: Any) -> None:
@@ -127,8 +122,7 @@ class TestEnqueueMany:
         queue = fifo(2)
         step = blocked(sess, queue, queue.enqueue_many([[1, 2, 3, 4]]))
         sess.run(queue.close(cancel_pending_enqueues=True))
-        with pytest.raises(tf.errors.CancelledError, match=CANCELLED_IN):
-            step.result()
+        refused(tf.errors.CancelledError, CANCELLED_IN, step.result)
         assert sess.run(queue.dequeue_up_to(9)).tolist() == [1, 2]
 
     def test_so_they_do_after_a_timeout(self, sess: Any) -> None:
@@ -145,16 +139,14 @@ class TestBatches:
         sess.run(queue.enqueue_many([np.array([3, 1, 2]), [30, 10, 20]]))
         assert sess.run(queue.size()) == 3
         sess.run(queue.close())
-        with pytest.raises(tf.errors.OutOfRangeError, match=r"requested 4, current size 3\)"):
-            step.result()
+        refused(tf.errors.OutOfRangeError, r"requested 4, current size 3\)", step.result)
 
     def test_a_priority_queue_never_has_more_than_its_capacity(self, sess: Any) -> None:
         queue = tf.PriorityQueue(2, "int32", ())
         sess.run(queue.enqueue_many([np.array([2, 1]), [20, 10]]))
         step = Step(lambda: sess.run(queue.dequeue_many(3)))
         sess.run(queue.close())
-        with pytest.raises(tf.errors.OutOfRangeError, match=r"requested 3, current size 2\)"):
-            step.result()
+        refused(tf.errors.OutOfRangeError, r"requested 3, current size 2\)", step.result)
         assert sess.run(queue.dequeue_up_to(3))[1].tolist() == [10, 20]
         with pytest.raises(tf.errors.OutOfRangeError, match=r"requested 3, current size 0\)"):
             sess.run(queue.dequeue_up_to(3))
@@ -175,8 +167,7 @@ class TestClose:
         before.result()
         closing.result()
         assert sess.run(closed)
-        with pytest.raises(tf.errors.CancelledError, match=CLOSED):
-            after.result()
+        refused(tf.errors.CancelledError, CLOSED, after.result)
         sess.run(take)
 
     def test_a_second_one_waits_for_the_first(self, sess: Any) -> None:
@@ -190,8 +181,7 @@ class TestClose:
         sess.run(queue.dequeue())
         waits.result()
         first.result()
-        with pytest.raises(tf.errors.CancelledError, match="already closed"):
-            second.result()
+        refused(tf.errors.CancelledError, "already closed", second.result)
 
     def test_cancelling_cancels_enqueues_and_closes(self, sess: Any) -> None:
         queue = fifo(1)
@@ -202,8 +192,7 @@ class TestClose:
         spin_until(native(sess, queue).is_closed)
         sess.run(queue.close(cancel_pending_enqueues=True))
         for step in (waits, closing):
-            with pytest.raises(tf.errors.CancelledError, match=CANCELLED_IN):
-                step.result()
+            refused(tf.errors.CancelledError, CANCELLED_IN, step.result)
         assert sess.run(queue.is_closed())
 
     def test_errors_are_aioqueues_own(self, sess: Any) -> None:
@@ -212,8 +201,7 @@ class TestClose:
         with pytest.raises(aioqueue.OutOfRangeError) as caught:
             sess.run(queue.dequeue())
         assert (caught.value.requested, caught.value.remaining) == (1, 0)
-        with pytest.raises(aioqueue.QueueClosedError):
-            sess.run(queue.enqueue(1))
+        refused(aioqueue.QueueClosedError, "", lambda: sess.run(queue.enqueue(1)))
 
 
 class TestCancellation:
@@ -231,8 +219,7 @@ class TestCancellation:
     def test_the_session_may_have_a_timeout(self) -> None:
         queue = fifo()
         with tf.Session(config=tf.ConfigProto(operation_timeout_in_ms=20)) as sess:
-            with pytest.raises(tf.errors.DeadlineExceededError):
-                sess.run(queue.dequeue())
+            refused(tf.errors.DeadlineExceededError, "", lambda: sess.run(queue.dequeue()))
             sess.run(queue.enqueue(1))
             assert sess.run(queue.dequeue()) == 1
 
@@ -242,8 +229,7 @@ class TestCancellation:
         soon = tf.RunOptions(timeout_in_ms=200)
         head = blocked(sess, queue, queue.dequeue_many(3), options=soon)
         behind = blocked(sess, queue, queue.dequeue())
-        with pytest.raises(tf.errors.DeadlineExceededError):
-            head.result()
+        refused(tf.errors.DeadlineExceededError, "", head.result)
         assert behind.result() == 1
 
     def test_closing_the_session_ends_what_is_blocked(self, numbers: _OfNumbers) -> None:
@@ -256,17 +242,14 @@ class TestCancellation:
         putting = blocked(sess, full, put)
         sess.close()
         for step in taking:
-            with pytest.raises(tf.errors.CancelledError, match=CANCELLED_OUT):
-                step.result()
-        with pytest.raises(tf.errors.CancelledError, match=CANCELLED_IN):
-            putting.result()
+            refused(tf.errors.CancelledError, CANCELLED_OUT, step.result)
+        refused(tf.errors.CancelledError, CANCELLED_IN, putting.result)
 
     def test_a_failing_op_ends_the_others_of_its_step(self, sess: Any) -> None:
         queue, other = fifo(), fifo()
         take = queue.dequeue()
         sess.run(other.close())
-        with pytest.raises(tf.errors.OutOfRangeError):
-            sess.run([take, other.dequeue()])
+        refused(tf.errors.OutOfRangeError, "", lambda: sess.run([take, other.dequeue()]))
         assert waiting(sess, queue) == 0
         sess.run(queue.enqueue(1))
         assert sess.run(take) == 1
@@ -299,10 +282,8 @@ class TestCancellation:
         closing = Step(lambda: sess.run(close))
         spin_until(behind.is_closed)
         sess.close()
-        with pytest.raises(tf.errors.CancelledError, match=CANCELLED_IN):
-            waits.result()
-        with pytest.raises(tf.errors.CancelledError, match=r"^Run call was cancelled$"):
-            closing.result()
+        refused(tf.errors.CancelledError, CANCELLED_IN, waits.result)
+        refused(tf.errors.CancelledError, r"^Run call was cancelled$", closing.result)
 
 
 class TestValues:
@@ -356,8 +337,7 @@ class TestFromList:
     def test_what_is_no_list_of_like_queues(self) -> None:
         wrong: list[Any] = [(fifo(),), [], [fifo(), 3]]
         for bad in wrong:
-            with pytest.raises(TypeError, match="A list of queues expected"):
-                tf.QueueBase.from_list(0, bad)
+            refused(TypeError, "A list of queues expected", tf.QueueBase.from_list, 0, bad)
         with pytest.raises(TypeError, match="matching component dtypes"):
             tf.QueueBase.from_list(0, [fifo(), fifo(dtypes="float32")])
         with pytest.raises(TypeError, match="matching component names"):

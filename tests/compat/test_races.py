@@ -15,7 +15,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.session.state import Workers
-from tests.compat.steps import Step, native, waiting
+from tests.compat.steps import Step, native, refused, waiting
 from tests.kit.worlds import spin_until
 
 
@@ -46,8 +46,7 @@ class TestOneThatWaits:
             before(inside, "enqueue_many", lambda: inside.enqueue(number(7)))
             step = Step(lambda: sess.run(put))
             spin_until(lambda: waiting(sess, queue) == 1)
-        with pytest.raises(tf.errors.CancelledError, match="Enqueue operation was cancelled"):
-            step.result()
+        refused(tf.errors.CancelledError, "Enqueue operation was cancelled", step.result)
         assert inside.dequeue_many(2).tolist() == [7, 1]
 
     @pytest.mark.parametrize("method", ["dequeue_many", "dequeue_up_to"])
@@ -60,8 +59,7 @@ class TestOneThatWaits:
             before(inside, method, inside.dequeue)
             step = Step(lambda: sess.run(take))
             spin_until(lambda: waiting(sess, queue) == 1)
-        with pytest.raises(tf.errors.CancelledError, match="Dequeue operation was cancelled"):
-            step.result()
+        refused(tf.errors.CancelledError, "Dequeue operation was cancelled", step.result)
         assert inside.dequeue() == 2
 
     def test_a_time_limit_holds(self, sess: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.testing import wait_until_waiting
-from tests.compat.steps import Step, blocked
+from tests.compat.steps import Step, blocked, refused
 from tests.kit.processing import HAS_PROC, open_files
 
 
@@ -57,10 +57,8 @@ class TestBlocking:
         turn = sess.run(reader.reader_ref)._turn
         wait_until_waiting(turn, dequeues=1)
         sess.close()
-        with pytest.raises(tf.errors.CancelledError):
-            reading.result()
-        with pytest.raises(tf.errors.CancelledError):
-            looking.result()
+        refused(tf.errors.CancelledError, "", reading.result)
+        refused(tf.errors.CancelledError, "", looking.result)
 
     def test_a_timeout_loses_nothing(self, sess: Any, text: Path) -> None:
         queue = work(sess, close=False)
@@ -150,8 +148,7 @@ def test_a_file_that_fails_after_a_restored_state_is_passed_over(sess: Any, text
     reader = tf.WholeFileReader()
     read = reader.read(work(sess, "missing", str(text)))
     sess.run(reader.restore_state(b"\x08\x01\x10\x02"))  # one started, two finished
-    with pytest.raises(tf.errors.NotFoundError, match="missing"):
-        sess.run(read)
+    refused(tf.errors.NotFoundError, "missing", sess.run, read)
     assert sess.run(read)[0] == str(text).encode()
 
 

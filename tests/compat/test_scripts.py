@@ -46,12 +46,7 @@ FAMILIES = {
         "srgan_patches",
         "video_clips",
     ],
-    "datasets": [
-        "nmt_iterator",
-        "deeplab_generator",
-        "feedable_iterators",
-        "transformer_dataset",
-    ],
+    "datasets": ["nmt_iterator", "deeplab_generator", "feedable_iterators", "transformer_dataset"],
     "sessions": ["monitored_trainer", "cifar10_train", "summaries_logging"],
     "checkpoints": ["checkpointed_trainer", "hooked_trainer"],
     "supervisors": ["sync_replicas", "supervised_trainer", "staged_benchmark"],

@@ -14,7 +14,7 @@ import pytest
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.queues.staging import StagingArea
 from aioqueue.compat.v1.readers.readers import RecordInput
-from tests.compat.steps import Step
+from tests.compat.steps import Step, refused
 
 needs_crc = pytest.mark.skipif(
     importlib.util.find_spec("google_crc32c") is None, reason="the extra `tfrecord` is missing"
@@ -31,12 +31,9 @@ class TestStagingArea:
         number = tf.placeholder(tf.int64, [])
         index = tf.placeholder(tf.int32, [])
         ops = {
-            "put": area.put([number, tf.as_string(number)]),
-            "get": area.get(),
-            "peek": area.peek(index),
-            "size": area.size(),
-            "clear": area.clear(),
-        }
+            "put": area.put([number, tf.as_string(number)]), "get": area.get(),
+            "peek": area.peek(index), "size": area.size(), "clear": area.clear(),
+        }  # fmt: skip
         held: deque[int] = deque()
         for at in range(60):
             what = draw.choice(
@@ -92,8 +89,7 @@ class TestStagingArea:
         with tf.Session() as other:
             step = Step(lambda: other.run(get))
             other.run(area.size())
-        with pytest.raises((tf.errors.CancelledError, RuntimeError)):
-            step.result()
+        refused((tf.errors.CancelledError, RuntimeError), "", step.result)
 
     def test_what_is_inside_is_nobody_elses(self, sess: Any) -> None:
         area = StagingArea([tf.int32])
@@ -121,8 +117,7 @@ class TestStagingArea:
         ],
     )
     def test_what_does_not_fit_is_refused(self, values: Any, message: str) -> None:
-        with pytest.raises(ValueError, match=message):
-            StagingArea([tf.int32], shapes=[[]]).put(values)
+        refused(ValueError, message, lambda: StagingArea([tf.int32], shapes=[[]]).put(values))
 
 
 @needs_crc
@@ -157,7 +152,6 @@ class TestRecordInput:
         (tmp_path / "bad").write_bytes(b"no record at all")
         records = RecordInput(str(tmp_path / "bad")).get_yield_op()
         for _ in range(2):
-            with pytest.raises(tf.errors.DataLossError):
-                sess.run(records)
+            refused(tf.errors.DataLossError, "", sess.run, records)
         with pytest.raises(ValueError, match="compression_type"):
             RecordInput(str(tmp_path / "bad"), compression_type="zip")

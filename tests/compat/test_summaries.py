@@ -15,6 +15,7 @@ import pytest
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.summaries import writer as backends
 from aioqueue.compat.v1.summaries import writer as writers
+from tests.compat.steps import refused
 
 
 @pytest.fixture
@@ -49,17 +50,12 @@ class TestInert:
     def test_every_kind_gives_an_empty_summary(self, sess: Any) -> None:
         pictures = tf.zeros([1, 2, 2, 3])
         made = [
-            tf.summary.scalar("a", 1.0),
-            tf.summary.histogram("b", [1.0, 2.0]),
-            tf.summary.image("c", pictures),
-            tf.summary.audio("d", [[0.0]], 8000),
-            tf.summary.text("e", "text"),
-            tf.summary.tensor_summary("f", [1]),
-            tf.scalar_summary("g", 1.0),
-            tf.histogram_summary("h", [1.0]),
-            tf.image_summary("i", pictures),
-            tf.audio_summary("j", [[0.0]], 8000),
-        ]
+            tf.summary.scalar("a", 1.0), tf.summary.histogram("b", [1.0, 2.0]),
+            tf.summary.image("c", pictures), tf.summary.audio("d", [[0.0]], 8000),
+            tf.summary.text("e", "text"), tf.summary.tensor_summary("f", [1]),
+            tf.scalar_summary("g", 1.0), tf.histogram_summary("h", [1.0]),
+            tf.image_summary("i", pictures), tf.audio_summary("j", [[0.0]], 8000),
+        ]  # fmt: skip
         merged = tf.summary.merge_all()
         assert merged is not None
         assert sess.run(made) == [b""] * len(made)
@@ -211,8 +207,7 @@ class TestGraph:
         assert tf.summary.merge_all("none") is None
 
     def test_text_is_of_strings(self) -> None:
-        with pytest.raises(ValueError, match="to have dtype string"):
-            tf.summary.text("t", 1)
+        refused(ValueError, "to have dtype string", tf.summary.text, "t", 1)
 
     def test_input_pipelines_summarize_how_full_they_are(self) -> None:
         names = tf.train.string_input_producer(["a", "b"])
@@ -300,8 +295,7 @@ class TestEventFiles:
             (tf.summary.image("i", [1.0]), "Tensor must be 4-D"),
             (tf.summary.audio("a", [1.0], 8000), "Tensor must be 3-D or 2-D"),
         ):
-            with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-                sess.run(made)
+            refused(tf.errors.InvalidArgumentError, message, sess.run, made)
 
     def test_a_closed_writer(self, tmp_path: Path, events: Any) -> None:
         writer = tf.train.SummaryWriter(str(tmp_path / "logs"))

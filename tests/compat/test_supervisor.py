@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from tests.compat.steps import Step
+from tests.compat.steps import Step, refused
 from tests.kit.worlds import spin_until
 
 
@@ -51,8 +51,7 @@ def test_the_end_of_the_input_ends_the_block() -> None:
             got.append(sess.run(number))
     assert got == [0, 1, 2]
     assert sv.should_stop()
-    with pytest.raises(RuntimeError, match="closed Session"):
-        sess.run(number)
+    refused(RuntimeError, "closed Session", sess.run, number)
 
 
 @pytest.mark.parametrize("where", ["block", "loop", "context"])
@@ -84,8 +83,7 @@ def test_what_ends_the_program_ends_the_threads(ended_by: type[BaseException]) -
         called.wait()
         raise ended_by
     assert not looper.is_alive()
-    with pytest.raises(RuntimeError, match="closed Session"):
-        sess.run([])
+    refused(RuntimeError, "closed Session", sess.run, [])
 
 
 def test_what_is_not_initialised_is_named_and_the_session_closed() -> None:
@@ -115,8 +113,7 @@ def test_one_that_is_no_chief_waits_for_the_chief() -> None:
     waiting = Step(lambda: other.prepare_or_wait_for_session(server.target))
     with chief.managed_session(server.target), waiting.result() as sess:
         assert sess.run(number) == 7
-    with pytest.raises(RuntimeError, match="Only chief supervisor"):
-        other.start_standard_services(None)
+    refused(RuntimeError, "Only chief supervisor", other.start_standard_services, None)
 
 
 def test_a_summary_goes_to_the_writer(tmp_path: Path) -> None:

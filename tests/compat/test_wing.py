@@ -6,9 +6,12 @@ import ast
 import functools
 import importlib
 import re
+import sys
 from collections.abc import Collection
 from pathlib import Path
+from types import ModuleType
 
+import aioqueue.compat.v1 as tf
 from tests.project.test_layers import COMPAT, MODULES, PUBLIC, RULES, imports, part, tree_of
 
 OURS = re.compile(r"^\s*(from|import) aioqueue(?!\.compat)", re.MULTILINE)
@@ -84,3 +87,20 @@ def test_it_touches_nothing_private_of_ours() -> None:
             and node.value.id in names
         ]
     assert not found
+
+
+def test_a_namespace_takes_what_a_room_lists() -> None:
+    """In a room, ``__all__`` has TensorFlow's names, and none that only the wing uses."""
+    spaces, pending = set(), [tf]
+    while pending:
+        spaces.add(space := pending.pop())
+        found = (vars(space).get(name) for name in space.__all__)
+        pending += [one for one in found if isinstance(one, ModuleType) and one not in spaces]
+    taken = {id(getattr(space, name)) for space in spaces for name in space.__all__}
+    rooms = [one for name, one in sys.modules.items() if re.match(rf"{COMPAT}\.\w+\.", name)]
+    listed = [(room, name) for room in rooms for name in getattr(room, "__all__", ())]
+    assert listed
+    left = [
+        f"{room.__name__}.{name}" for room, name in listed if id(getattr(room, name)) not in taken
+    ]
+    assert left == []

@@ -68,12 +68,9 @@ class Interpreter:
         with tempfile.TemporaryDirectory() as folder:
             out, err = Path(folder, "out"), Path(folder, "err")
             asked = {
-                "arguments": arguments,
-                "cwd": str(cwd),
-                "environment": environment,
-                "out": str(out),
-                "err": str(err),
-            }
+                "arguments": arguments, "cwd": str(cwd), "environment": environment,
+                "out": str(out), "err": str(err),
+            }  # fmt: skip
             print(json.dumps(asked), file=self._server.stdin, flush=True)
             status = json.loads(self._server.stdout.readline())
             return subprocess.CompletedProcess(

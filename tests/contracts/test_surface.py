@@ -19,7 +19,7 @@ from tests.kit.docstrings import entries, sections
 from tests.kit.kinds import Kind, all_kinds, executor_kinds, function_of, queue_kinds, stage_kinds
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-EXTRAS = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["extras"]
+EXTRAS = PROJECT["project"]["optional-dependencies"]
 
 FUNCTIONS = [
     pytest.param(kind, function, id=f"{kind.family}-{function}")

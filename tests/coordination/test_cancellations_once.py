@@ -810,7 +810,7 @@ def test_stacks_show_where_the_worker_is(in_loop: Run) -> None:
             (worker,) = coord._core._known()
         assert "test_cancellations_once.py" in text
         assert "await asyncio.Event().wait()" in text
-        assert "test_cancellations_once.py" in worker.where() or not worker.is_alive()
+        assert "test_cancellations_once.py" in worker.where({}) or not worker.is_alive()
 
     in_loop(body)
 

@@ -656,9 +656,10 @@ class TestManyWorkers:
             async with aioqueue.Coordinator() as coord:
                 kept = StopCallbacks(coord, monkeypatch)
                 for _ in range(5):
-                    runner = aioqueue.QueueRunner(task_world.fifo(1), [no_more])
+                    queue = task_world.fifo(1)
+                    runner = aioqueue.QueueRunner(queue, [no_more])
                     coord.start(runner)
-                    await runner.queue.aio.wait_closed()  # type: ignore[attr-defined]
+                    await queue.wait_closed()
                     await task_world.until(partial(is_idle, runner))
                 assert len(kept) <= 1  # that cancels tasks
 

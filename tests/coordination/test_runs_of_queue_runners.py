@@ -935,7 +935,7 @@ class TestArguments:
         assert face.QueueRunner(queue, forever).queue is queue
         assert face.QueueRunner(queue.sync, forever).queue is queue.sync
 
-    @pytest.mark.parametrize("wrong", [None, 5, [], "queue"])
+    @pytest.mark.parametrize("wrong", [5, [], "queue"])
     def test_queue(self, face: Any, wrong: Any) -> None:
         with pytest.raises(InvalidArgumentError, match=r"queue: got .*; expected a queue"):
             face.QueueRunner(wrong, [forever])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import Position, load_position, numbers, save_position
+from tests.kit.children import environment
 from tests.kit.resuming import run, shuffled
 
 PIPELINE = shuffled().shuffle(9).batch(4)
@@ -126,3 +130,49 @@ def test_permissions_stay(tmp_path: Path) -> None:
     path.chmod(0o600)
     save_position(path, {"step": 1})
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+BOUNDED = """
+import resource, sys
+from pathlib import Path
+from aioqueue import DataLossError
+from aioqueue.inputs import load_position
+
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (32 << 20), -1))
+try:
+    print(load_position(sys.argv[1])["step"])
+except DataLossError as error:
+    print(error.fault)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS bounds nothing there")
+def test_it_takes_memory_for_what_there_is(tmp_path: Path) -> None:
+    path = tmp_path / "position"
+
+    def loaded() -> str:
+        command = [sys.executable, "-c", BOUNDED, str(path)]
+        done = subprocess.run(
+            command, env=environment(), capture_output=True, text=True, timeout=50, check=False
+        )
+        assert (done.stderr, done.returncode) == ("", 0)
+        return done.stdout.strip()
+
+    save_position(path, {"step": 7})
+    assert loaded() == "7"
+    with path.open("r+b") as file:
+        file.truncate(2**40)  # of holes
+    assert loaded() == f"torn position file, or none ({2**40} bytes; expected at most {2**28})"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_has_no_size(tmp_path: Path) -> None:
+    save_position(tmp_path / "position", {"step": 7, "text": "x" * 2**20})
+    os.mkfifo(tmp_path / "pipe")
+    content = (tmp_path / "position").read_bytes()
+    thread = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(content,))
+    thread.start()
+    assert load_position(tmp_path / "pipe")["step"] == 7
+    thread.join()

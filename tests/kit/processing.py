@@ -35,6 +35,8 @@ def start_the_forkserver() -> None:
                 process_child.__name__,
                 "tests.batcher.functions",
                 batcher_child.__name__,
+                "tests.sharing.members",
+                "aioqueue.sharing.coordinator",
             ]
         )
     process = StartedProcess(daemon=True)

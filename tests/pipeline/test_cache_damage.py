@@ -84,6 +84,11 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "an unknown kind": lambda layout: layout.update({"is": "matrix"}),
     "another dtype": lambda layout: layout["parts"][0].update({"dtype": "V7"}),
     "objects": lambda layout: layout["parts"][0].update({"dtype": "O"}),
+    "objects of a long dtype": lambda layout: layout["parts"][4].update({"dtype": "U1000000000"}),
+    "more axes than there can be": lambda layout: layout["parts"][0].update({"axes": 10**9}),
+    "axes that are no int": lambda layout: layout["parts"][4].update({"axes": 1.0}),
+    "names that are none": lambda layout: layout.update({"names": [0, 1, 2, 3, 4]}),
+    "a further field": lambda layout: layout["parts"][1].update({"more": 1}),
     "negative axes": lambda layout: layout["parts"][0].update({"axes": -1}),
     "a layout that is too deep": deep,
 }

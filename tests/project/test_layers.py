@@ -27,6 +27,8 @@ ROOMS = (
     ("coordination",),
     ("processes",),
     ("batcher", "latest"),
+    ("remote",),
+    ("sharing",),
     ("sync",),
     ("",),  # the package itself
     ("preemption",),
@@ -46,7 +48,7 @@ ROOMS = (
     ("sinks",),
     ("inputs",),
     ("testing",),
-    ("torch", "prometheus", "ray", "asgi"),
+    ("torch", "prometheus", "ray", "asgi", "rl"),
     ("compat",),
     ("inspection",),
     ("__main__",),

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -32,23 +33,57 @@ def jobs_of_script() -> set[str]:
     return found - {'"'}
 
 
-def jobs_of_workflow() -> set[str]:
-    """The jobs that the workflow asks the script for, with the versions of its matrix."""
-    found = set()
+def jobs_of_workflow() -> dict[str, str]:
+    """The jobs that the workflow asks the script for, with the versions of its matrix; and their
+    versions of Python."""
+    found = {}
     for job in re.split(
         r"\n  (?=\w+:\n)", WORKFLOW.read_text(encoding="utf-8").split("\njobs:\n")[1]
     ):
         (call,) = re.findall(r"- run: (.*)", job)
         asked = call.removeprefix(".ci/matrix ")
         assert asked != call, f"{call}: expected a job of .ci/matrix"
+        (python,) = re.findall(r"python-version: (.*)", job)
         versions = re.search(r"python: \[(.*)\]", job)
         expanded = versions.group(1).replace('"', "").split(", ") if versions else [""]
-        found |= {asked.replace("${{ matrix.python }}", version) for version in expanded}
+        for version in expanded:
+            one = asked.replace("${{ matrix.python }}", version)
+            found[one] = python.replace("${{ matrix.python }}", version).strip('"')
     return found
 
 
+def versions_of(job: str) -> list[str]:
+    """The versions of Python that the script looks for, the first one first."""
+    if "-3." in job:
+        return [job.rpartition("-")[2]]
+    text = SCRIPT.read_text(encoding="utf-8").split("versions_of() {")[1].split("\n}")[0]
+    for names, versions in re.findall(r"^ +([\w| ]+)\) echo ([\d. ]+) ;;", text, re.MULTILINE):
+        if job in names.split(" | "):
+            return versions.split()
+    raise LookupError(job)
+
+
 def test_the_workflow_has_the_jobs_of_the_script() -> None:
-    assert jobs_of_workflow() == jobs_of_script()
+    assert jobs_of_workflow().keys() == jobs_of_script()
+
+
+def test_a_job_has_the_python_that_the_script_looks_for_first() -> None:
+    wanted = {job: versions_of(job)[0] for job in jobs_of_script()}
+    assert jobs_of_workflow() == wanted
+
+
+def test_each_version_of_the_metadata_is_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    named = {one.rpartition(" ")[2] for one in project["classifiers"] if ":: 3." in one}
+    tested = {job.removeprefix("test-") for job in jobs_of_script() if job.startswith("test-")}
+    assert tested == named
+
+
+@pytest.mark.parametrize("name", ["release.yml", "wheels.yml"])
+def test_other_workflows_build_by_jobs_of_the_script(name: str) -> None:
+    text = (WORKFLOW.parent / name).read_text(encoding="utf-8")
+    calls = {run for run in re.findall(r"- run: (.*)", text) if not run.startswith("test -f ")}
+    assert {call.removeprefix(".ci/matrix ") for call in calls} <= jobs_of_script()
 
 
 def script(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

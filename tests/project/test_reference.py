@@ -188,3 +188,15 @@ def test_signatures_show_each_option() -> None:
         function = package[path]
         assert options <= {one.name for one in function.parameters}
         assert "options" not in function.parameters
+
+
+def test_a_method_stands_once() -> None:
+    shown = dict(shown_classes())
+    twice = []
+    for cls, one in shown.items():
+        for base in cls.__mro__[1:] if one.inherited is None and one.members is None else ():
+            if base in shown and shown[base].members != set():
+                names = described(base) - described(cls)
+                methods = [name for name in names if inspect.isroutine(getattr(cls, name, None))]
+                twice += [f"{one.path}.{name}, of {shown[base].path}" for name in methods]
+    assert twice == []

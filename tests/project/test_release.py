@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -83,11 +85,65 @@ def test_the_version_stands_in_one_place() -> None:
 def test_the_repository_is_named_alike_everywhere() -> None:
     urls = project()["project"]["urls"]
     assert {"Source", "Documentation", "Changelog", "Issues"} <= {*urls}
-    files = [ROOT / "CITATION.cff", ROOT / ".github" / "ISSUE_TEMPLATE" / "config.yml"]
-    for path in files:
+    names = ["CITATION.cff", "README.md", "mkdocs.yml", ".github/ISSUE_TEMPLATE/config.yml"]
+    for path in (ROOT / name for name in names):
         if path.is_file():  # an installed archive of the sources has no .github
-            assert urls["Source"] in path.read_text("utf-8")
-    assert all(url.startswith(urls["Source"]) for url in urls.values())
+            assert urls["Source"] in path.read_text("utf-8"), path
+    others = {name: url for name, url in urls.items() if name != "Documentation"}
+    assert all(url.startswith(urls["Source"]) for url in others.values())
+    pages = (ROOT / "mkdocs.yml").read_text("utf-8")
+    assert f"\nsite_url: {urls['Documentation']}\n" in pages
+    assert f"\nrepo_url: {urls['Source']}\n" in pages
+
+
+@needs_checkout
+def test_the_pages_name_the_version() -> None:
+    assert "\nhooks: [docs/version.py]" in (ROOT / "mkdocs.yml").read_text("utf-8")
+    spec = importlib.util.spec_from_file_location("version", ROOT / "docs" / "version.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    config = SimpleNamespace(config_file_path=str(ROOT / "mkdocs.yml"), copyright="A licence")
+    assert hook.on_config(config) is config
+    assert config.copyright == f"aioqueue {aioqueue.__version__} · A licence"
+
+
+@needs_checkout
+def test_the_links_of_the_readme_work_on_an_index() -> None:
+    """It is shown there as it is, without the files beside it."""
+    assert project()["project"]["readme"] == "README.md"
+    page = (ROOT / "README.md").read_text("utf-8")
+    text = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    source = project()["project"]["urls"]["Source"]
+    targets = [
+        *re.findall(r"\]\(([^)\s]+)\)", text),
+        *re.findall(r"^\[.*?\]: (\S+)$", text, re.MULTILINE),
+    ]
+    assert len(targets) > 20
+    for target in targets:
+        assert target.startswith("https://"), target
+        if target.startswith(source):
+            path = target.removeprefix(f"{source}/blob/main/").partition("#")[0]
+            assert (ROOT / path).is_file(), target
+    named = {*re.findall(r"^\[(.*?)\]: ", text, re.MULTILINE)}
+    assert {*re.findall(r"\]\[([^\]]+)\]", text)} == named
+
+
+@needs_checkout
+def test_the_metadata_are_of_a_version_that_the_tools_of_a_release_know() -> None:
+    """What a build writes by default grows with hatchling."""
+    found = project()
+    targets = found["tool"]["hatch"]["build"]["targets"]
+    assert {name: one["core-metadata-version"] for name, one in targets.items()} == {
+        "wheel": "2.4",
+        "sdist": "2.4",
+    }
+    (needed,) = found["build-system"]["requires"]
+    assert re.fullmatch(r"hatchling>=[\d.]+,<[\d.]+", needed)
+    pinned = (ROOT / ".ci" / "release.txt").read_text("utf-8")
+    for tool in ("build", "hatchling", "packaging", "twine"):
+        assert re.search(rf"^{tool}==[\d.]+$", pinned, re.MULTILINE), tool
 
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -121,16 +177,47 @@ def test_the_workflows_have_no_right_that_they_need_not() -> None:
         assert "\npermissions:\n  contents: read\n" in text, path
         assert "password" not in text
         assert "secrets." not in text
-        head, _, publish = text.partition("\n  publish:\n")
-        assert "write" not in head.split("\njobs:")[1], path
-        assert bool(publish) == (path.name == "release.yml")
-    assert "environment: release" in publish_job()
-    assert "id-token: write" in publish_job()
+        for name, job in jobs_of(path).items():
+            rights = {*re.findall(r"^ +([\w-]+): write\b", job, re.MULTILINE)}
+            assert rights == RIGHTS.get(name, set()), f"{path.name}: {name}"
+            assert "write-all" not in job
 
 
-def publish_job() -> str:
-    path = ROOT / ".github" / "workflows" / "release.yml"
-    return path.read_text("utf-8").split("\n  publish:\n")[1]
+RIGHTS = {
+    "publish": {"id-token", "attestations"},  # for the index; for what says where files come from
+    "publish-pages": {"id-token", "pages"},
+}
+
+
+def jobs_of(path: Path) -> dict[str, str]:
+    parts = re.split(r"\n  (?=[\w-]+:\n)", path.read_text("utf-8").split("\njobs:")[1])
+    return {name: text for name, _, text in (part.strip().partition(":\n") for part in parts)}
+
+
+@needs_workflows
+class TestReleaseJobs:
+    JOBS: ClassVar[dict[str, str]] = (
+        jobs_of(ROOT / ".github" / "workflows" / "release.yml") if WORKFLOWS else {}
+    )
+
+    def test_what_is_uploaded_was_tested(self) -> None:
+        assert "- run: .ci/matrix dist\n        env:\n          DIST: " in self.JOBS["pure"]
+        assert "cibuildwheel@" in self.JOBS["compiled"]
+        tests = project()["tool"]["cibuildwheel"]["test-command"]
+        assert any(one.startswith("pytest ") for one in tests)
+        assert "needs: [pure, compiled, pages]" in self.JOBS["publish"]
+        assert "environment: release" in self.JOBS["publish"]
+
+    def test_the_pages_are_published(self) -> None:
+        assert "- run: .ci/matrix docs\n        env:\n          SITE: " in self.JOBS["pages"]
+        assert "upload-pages-artifact@" in self.JOBS["pages"]
+        assert "needs: publish" in self.JOBS["publish-pages"]
+        assert "deploy-pages@" in self.JOBS["publish-pages"]
+
+    def test_the_tools_are_those_of_the_action_that_uploads(self) -> None:
+        """Whoever changes the action looks up which twine and which packaging it has."""
+        (version,) = re.findall(r"gh-action-pypi-publish@\w+ # (v[\d.]+)", self.JOBS["publish"])
+        assert f"its version {version}," in (ROOT / ".ci" / "release.txt").read_text("utf-8")
 
 
 def written(names: list[str]) -> str:

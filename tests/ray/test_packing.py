@@ -13,15 +13,14 @@ from aioqueue.ray.actor_handle import ActorHandle
 from aioqueue.ray.client_registry import CallerId
 from aioqueue.ray.messages import SMALL, Answer, Description
 from aioqueue.ray.packing import (
-    opened,
     packed,
     packed_answer,
-    sealed,
-    sealed_bytes,
+    sealed_unless_references,
     unpacked,
     unpacked_answer,
 )
 from aioqueue.ray.segments import Payload
+from aioqueue.remote.sealing import opened, sealed, sealed_bytes
 
 CALLER = CallerId("one", "life", None, Description("FIFOQueue", 8, 0, None, None, None, None, None))
 SENDER = pickle.dumps(CALLER)
@@ -138,7 +137,7 @@ OBJECTS = np.array([Absent(1), None, "text"], object)
     ],
 )
 def test_objects_of_users_are_sealed_until_they_are_opened(columns: Any, is_typed: bool) -> None:
-    closed = sealed(columns, pickle, (), is_typed=is_typed)
+    closed = sealed(columns, pickle.Pickler, is_typed=is_typed)
     sent = packed(SENDER, 3, 1, Payload(closed), 3)
     assert isinstance(sent, bytes)
     found = unpacked(sent)[3].columns
@@ -151,11 +150,11 @@ def test_objects_of_users_are_sealed_until_they_are_opened(columns: Any, is_type
 
 def test_objects_with_references_are_left_to_ray() -> None:
     rows = [("a pair", Absent(3))]
-    assert sealed(rows, pickle, (Absent,), is_typed=False) is rows
+    assert sealed_unless_references(rows, pickle, (Absent,), is_typed=False) is rows
 
 
 def test_what_is_sealed_has_its_size() -> None:
-    large = sealed(["x" * 1000], pickle, (), is_typed=False)
+    large = sealed(["x" * 1000], pickle.Pickler, is_typed=False)
     assert sealed_bytes(large, is_typed=False) > 1000
     assert sealed_bytes([b"bytes"], is_typed=False) == 0
     assert sealed_bytes([ROWS, b"bytes"], is_typed=True) == 5

@@ -76,6 +76,28 @@ def test_it_is_what_a_shell_makes_of_it() -> None:
         assert list(expanded(pattern)) == output.splitlines(), pattern
 
 
+@pytest.mark.parametrize("depth", [101, 3000])
+@pytest.mark.parametrize("pattern", ["{{}}", "{a,{}}", "{{},{{}}}"])
+def test_too_many_braces_are_refused(pattern: str, depth: int) -> None:
+    for nested in (
+        pattern.replace("{}", "{" * depth + "}" * depth),
+        pattern.replace("{}", "{a}" * depth),
+        pattern.replace("{}", "{a," * depth + "}" * depth),
+    ):
+        pairs = nested.count("{")
+        with pytest.raises(InvalidArgumentError, match=rf"paths: got .* has {pairs:,} pairs of br"):
+            read_lines(nested)
+    with pytest.raises(InvalidArgumentError, match=r"pattern: got .* expected at most 100"):
+        list(files("{" * depth + "}" * depth))
+
+
+def test_the_most_braces_are_expanded(tmp_path: Path) -> None:
+    name = "{" * 99 + "{a,b}" + "}" * 99
+    assert braces.names_of(name, "paths") == [name.replace("{a,b}", one) for one in "ab"]
+    (tmp_path / ("{" * 120 + "}" * 120)).write_text("x\n")
+    assert list(read_lines(tmp_path / ("{" * 120 + "}" * 120))) == ["x"]
+
+
 class TestNames:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:

@@ -196,27 +196,57 @@ class TestFilters:
         assert [n for batch in batches for n in batch["n"].tolist()] == numbers
         assert all(len(batch["n"]) == 2 for batch in batches[:-1])
 
-    def test_row_groups_without_rows_are_not_read(self, path: str) -> None:
-        """Damage in them is not met."""
-        group = parquet.ParquetFile(path).metadata.row_group(3)
+    def test_of_row_groups_without_rows_only_the_columns_of_the_filter_are_read(
+        self, path: str
+    ) -> None:
+        """Damage in others is not met."""
+        column = parquet.ParquetFile(path).metadata.row_group(3).column(1)
         content = bytearray(Path(path).read_bytes())
-        for number in range(2):
-            column = group.column(number)
-            begin = column.dictionary_page_offset or column.data_page_offset
-            for at in range(begin, begin + column.total_compressed_size):
-                content[at] ^= 0xFF
+        begin = column.dictionary_page_offset or column.data_page_offset
+        for at in range(begin, begin + column.total_compressed_size):
+            content[at] ^= 0xFF
         Path(path).write_bytes(content)
         with pytest.raises(DataLossError):
             list(read_parquet(path))
-        assert [row["n"] for row in read_parquet(path, filters=[("n", ">", 14)])] == [
-            15,
-            16,
-            17,
-            18,
-            19,
-        ]
+        found = read_parquet(path, filters=[("n", ">", 14)])
+        assert [row["n"] for row in found] == [15, 16, 17, 18, 19]
+        assert [key for key, _ in found.with_keys()] == [f"{path}:{n}" for n in range(15, 20)]
         with pytest.raises(DataLossError):
             list(read_parquet(path, filters=[("n", ">", 10)]))
+
+    def test_damaged_statistics_hide_no_rows(self, tmp_path: Path) -> None:
+        """They stand in the footer, which has no checksum."""
+        least, most = 0x1122334455, 0x1122334466
+        path = write(tmp_path / "t", {"n": [least, most], "text": ["a", "b"]})
+        content = Path(path).read_bytes()
+        at = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+        footer = content[at:].replace(most.to_bytes(8, "little"), least.to_bytes(8, "little"))
+        assert footer != content[at:]
+        Path(path).write_bytes(content[:at] + footer)
+        assert [row["text"] for row in read_parquet(path, filters=[("n", "=", most)])] == ["b"]
+
+    def test_damage_within_a_row_group_comes_behind_the_rows_before_it(
+        self, tmp_path: Path
+    ) -> None:
+        """Also if the columns of the filter have it, which are read first."""
+        path = tmp_path / "t"
+        table = pa.table({"n": range(9000), "text": ["a"] * 9000})
+        parquet.write_table(
+            table, path, use_dictionary=False, data_page_size=8000, write_page_checksum=True,
+            compression="none",
+        )  # fmt: skip
+        content = bytearray(path.read_bytes())
+        column = parquet.ParquetFile(path).metadata.row_group(0).column(0)
+        content[column.data_page_offset + 50_000] ^= 1
+        path.write_bytes(content)
+
+        def read_before_loss(**options: Any) -> list[int]:
+            read: list[int] = []
+            with pytest.raises(DataLossError):
+                read.extend(row["n"] for row in read_parquet(path, **options))
+            return read
+
+        assert read_before_loss(filters=[("n", ">", 3)]) == read_before_loss()[4:]
 
     def test_a_null_never_matches(self, tmp_path: Path) -> None:
         path = write(tmp_path / "t", {"x": [1, None, 3]})

@@ -156,6 +156,13 @@ class TestTar:
             ({"npy": MASKED}, "a masked array"),
             ({"__key__": "a\0b", "txt": ""}, "'a.*b.txt', which `read_tar` would not read"),
             ({"__key__": "a", "x/y": b""}, "'a.x/y', which `read_tar` would not read"),
+            ({"__key__": "../a", "txt": ""}, "the key '../a', which leads out of the folder"),
+            ({"__key__": "a/../../b", "txt": ""}, "which leads out of the folder"),
+            ({"__key__": "..", "txt": ""}, "the key '..'"),
+            ({"__key__": "a", "..": ""}, "'a\\.\\.\\.'; .* without '..'"),
+            ({"__key__": "a", "txt..gz": ""}, "'a.txt..gz'; .* without '..'"),
+            ({"__key__": "\ud800", "txt": ""}, "without lone surrogates"),
+            ({"__key__": "a", "\ud800": b""}, "without lone surrogates"),
             ({"__key__": "__MACOSX/a", "txt": ""}, "which `read_tar` would not read"),
             ({"__key__": "__meta__/a", "txt": ""}, "which `read_tar` would not read"),
         ],
@@ -165,6 +172,13 @@ class TestTar:
 
     def test_neighbours_of_one_key(self, tmp_path: Path) -> None:
         refused([{"__key__": "a", "txt": ""}] * 2, to_tar(tmp_path), "row 1: got the key 'a'")
+
+    def test_names_that_are_not_utf_8_come_back(self, tmp_path: Path) -> None:
+        """`read_tar` has them from other programs, with their bytes as lone surrogates."""
+        row = {"__key__": "a\udc80", "n\udcff": b"y"}
+        written = items([row]).write(to_tar(tmp_path))
+        (found,) = read_tar(names_of(written))
+        assert row.items() <= found.items()
 
 
 @needs_crc32c
@@ -189,6 +203,34 @@ class TestTFRecord:
 class Point(NamedTuple):
     x: int
     y: float
+
+
+@needs_pyarrow
+class TestNamesOfColumns:
+    @pytest.mark.parametrize(
+        ("row", "match"),
+        [
+            ({"\ud800": 1}, r"row 0: columns: got .*\\ud800.*; expected names without lone surrog"),
+            ({"a": 1, "b\udc80": 1}, "row 0: columns: got .*without lone surrogates"),
+            ({"a": {"\ud800": 1}}, "row 0: got for the column 'a' what cannot be written"),
+        ],
+    )
+    def test_lone_surrogates_are_refused(
+        self, row: dict[str, Any], match: str, tmp_path: Path
+    ) -> None:
+        refused([row], to_parquet(tmp_path), match)
+
+    def test_in_batches_too(self, tmp_path: Path) -> None:
+        batch = {"\ud800": np.arange(2)}
+        refused([batch], to_parquet(tmp_path, batches=True), "batch: columns: got")
+        with pytest.raises(InvalidArgumentError, match=r"^columns: got .*without lone surrogates"):
+            to_parquet(tmp_path, columns=["\ud800"])
+
+    @pytest.mark.parametrize("name", ["..", "a..b", "a\0b", "../x", "ü"])
+    def test_others_come_back(self, name: str, tmp_path: Path) -> None:
+        """A column is no file, so its name leads nowhere."""
+        written = items([{name: 1}]).write(to_parquet(tmp_path))
+        assert list(read_parquet(names_of(written))) == [{name: 1}]
 
 
 @needs_pyarrow

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import linecache
 import os
 import pickle
-import re
 import subprocess
 import sys
 import sysconfig
@@ -80,12 +80,10 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         __class_getitem__ = classmethod(lambda cls, _: cls)
 
     interface: Any = ModuleType("interface")
-    interface.BuildHookInterface = interface.MetadataHookInterface = Interface
-    for name in ("", ".builders", ".builders.hooks", ".builders.hooks.plugin", ".metadata"):
+    interface.BuildHookInterface = Interface
+    for name in ("", ".builders", ".builders.hooks", ".builders.hooks.plugin"):
         monkeypatch.setitem(sys.modules, f"hatchling{name}", ModuleType(name))
     monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", interface)
-    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin", ModuleType("plugin"))
-    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", interface)
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None
     assert spec.loader is not None
@@ -101,27 +99,6 @@ needs_hook = pytest.mark.skipif(
 
 @needs_hook
 class TestHook:
-    def test_an_index_shows_links_that_work_there(self, hook: ModuleType) -> None:
-        example = "![a](x.svg) [b](y.md#z) [c](https://d) [e](#f) [![g](h.svg)](i.md)"
-        assert hook.with_absolute_links(example, "S") == (
-            "![a](S/raw/main/x.svg) [b](S/blob/main/y.md#z) [c](https://d) [e](#f)"
-            " [![g](S/raw/main/h.svg)](S/blob/main/i.md)"
-        )
-        if not (ROOT / "README.md").is_file():
-            pytest.skip("there is no README beside these sources")
-        made = hook.MetadataHook()
-        made.root, made.config = str(ROOT), {"extras": {}}
-        source = "https://host/repository"
-        metadata: dict[str, Any] = {"name": "aioqueue", "urls": {"Source": source}}
-        made.update(metadata)
-        targets = re.findall(r"\]\(([^)\s]+)\)", metadata["readme"]["text"])
-        assert len(targets) > 20
-        for target in targets:
-            assert target.startswith("https://"), target
-            if target.startswith(source):
-                path = target.removeprefix(f"{source}/blob/main/").partition("#")[0]
-                assert (ROOT / path).is_file(), target
-
     @pytest.mark.parametrize("asked", [None, "", "0"])
     def test_nothing_is_compiled_by_default(
         self, hook: Any, monkeypatch: pytest.MonkeyPatch, asked: str | None
@@ -162,8 +139,67 @@ class TestHook:
         with pytest.raises(SystemExit, match="this is pypy"):
             hook.CompilingHook().initialize("standard", {})
 
-    def test_the_obstacle_for_this_python(self, hook: Any) -> None:
-        assert (hook.obstacle() is not None) is (sys.implementation.name != "cpython")
+    @pytest.mark.skipif(sys.platform == "win32", reason="setuptools looks for the compiler there")
+    def test_what_is_missing_is_named(
+        self, hook: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        compiler, header = tmp_path / "my-cc", tmp_path / "Python.h"
+        monkeypatch.setenv("CC", f"{compiler} -pthread")
+        monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+        missing = f"there is no C compiler '{compiler}': install one, such as the package gcc"
+        assert hook.obstacle() == missing
+        monkeypatch.setenv(hook.VARIABLE, "1")
+        with pytest.raises(SystemExit) as caught:
+            hook.CompilingHook().initialize("standard", {})
+        assert str(caught.value) == (
+            f"AIOQUEUE_COMPILE=1: {missing}; without it, the pure package is installed"
+        )
+        compiler.touch(0o755)
+        assert hook.obstacle() == (
+            f"there are no headers of Python ({header}): install them, as the package python3-dev"
+        )
+        header.touch()
+        assert hook.obstacle() is None
+
+    @pytest.mark.parametrize("failure", ["CompileError", "LinkError", "PlatformError"])
+    def test_a_failure_is_one_sentence_and_leaves_no_folder(
+        self, failure: str, hook: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        errors = pytest.importorskip("setuptools.errors", reason="setuptools is not installed")
+
+        def fail(root: Path, modules: list[str], place: str) -> None:
+            assert list(tmp_path.iterdir()) == [Path(place)]
+            raise getattr(errors, failure)("command 'gcc' failed with exit code 1")
+
+        one = hook.CompilingHook()
+        one.root, one.config = str(ROOT), {"modules": []}
+        monkeypatch.setenv(hook.VARIABLE, "1")
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        monkeypatch.setattr(hook, "obstacle", lambda: None)
+        monkeypatch.setattr(hook, "compiled", fail)
+        message = "the C compiler has failed: command 'gcc' failed with exit code 1$"
+        with pytest.raises(SystemExit, match=message):
+            one.initialize("standard", {})
+        assert not list(tmp_path.iterdir())
+
+    def test_a_build_leaves_no_folder(
+        self, hook: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setenv(hook.VARIABLE, "1")
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        monkeypatch.setattr(hook, "obstacle", lambda: None)
+        monkeypatch.setattr(hook, "compiled", lambda root, modules, place: [Path(place, "a.so")])
+        for ends_well in (True, False):
+            one = hook.CompilingHook()
+            one.root, one.config = str(ROOT), {"modules": []}
+            build: dict[str, Any] = {"force_include": {}}
+            one.initialize("standard", build)
+            assert (len(list(tmp_path.iterdir())), *build["force_include"].values()) == (1, "a.so")
+            if ends_well:
+                one.finalize("standard", build, "")
+            del one
+            gc.collect()
+            assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(

@@ -25,6 +25,11 @@ async def main() -> None:
 def in_threads() -> None:
     with sync.Batcher(lengths, max_batch=4) as batcher:
         assert_type(batcher("four"), int)
+    with sync.Batcher[str, int](lambda texts: [len(text) for text in texts]) as of_lambda:
+        assert_type(of_lambda("four"), int)
+    named: sync.Batcher[str, str] = sync.Batcher(lambda texts: [one.upper() for one in texts])
+    with named:
+        assert_type(named("four"), str)
 
 
 asyncio.run(main())

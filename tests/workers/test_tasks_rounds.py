@@ -309,3 +309,64 @@ class TestPace:
             clock[0] += 0.001
             pace.asked(workers[number % 2], 2)
         assert not pace.is_pause_due
+
+
+class TestPaceOfReader:
+    """What a reader learns of the workers to which it has dealt items."""
+
+    def dealt(self, pace: RoundPace, workers: list[object]) -> int:
+        """Deal items till a pause is due; return how many."""
+        for number, worker in enumerate(workers):
+            if pace.is_pause_due:
+                return number
+            pace.dealt(len(workers), worker)
+        return len(workers)
+
+    @pytest.fixture
+    def workers(self, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+        monkeypatch.setattr(flow_control, "perf_counter", lambda: 100.0)
+        return [object() for _ in range(100)]
+
+    def test_64_items_as_long_as_it_knows_nothing(self, workers: list[object]) -> None:
+        pace = RoundPace()
+        pace.paused()
+        assert self.dealt(pace, workers) == 64
+
+    def test_more_if_each_function_has_waited(self, workers: list[object]) -> None:
+        pace = RoundPace()
+        pace.paused()
+        self.dealt(pace, workers[:50])
+        pace.round_passed()
+        for worker in workers[:50]:
+            pace.asked(worker, 100)
+        pace.paused()
+        assert pace.do_all_wait
+        assert self.dealt(pace, workers) == 100
+
+    def test_64_items_if_one_has_not_waited(self, workers: list[object]) -> None:
+        pace = RoundPace()
+        pace.paused()
+        self.dealt(pace, workers[:50])
+        pace.round_passed()
+        for worker in workers[1:50]:
+            pace.asked(worker, 100)
+        pace.dealt(100, workers[0])
+        pace.asked(workers[0], 100)
+        pace.paused()
+        assert not pace.do_all_wait
+        assert self.dealt(pace, workers) == 64
+
+    def test_a_worker_that_asks_again_has_waited_for_a_round(self, workers: list[object]) -> None:
+        pace = RoundPace()
+        for _ in range(3):
+            for worker in workers:
+                pace.asked(worker, 100)
+        pace.asked(workers[-1], 100)  # without a wait: perhaps in the round of all others
+        assert pace.is_pause_due
+        pace.paused()
+        pace.asked(workers[0], 100)
+        for _ in range(40):
+            for worker in workers[:2]:
+                pace.asked(worker, 100)
+        pace.asked(workers[1], 100)
+        assert not pace.is_pause_due

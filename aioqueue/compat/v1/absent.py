@@ -1,8 +1,7 @@
 """Absent names: an error that says why a name is missing, what to use instead, and what is near.
 
-The namespaces of the compat layer end with ``__getattr__ = names_of(__name__)``. If you ask one of
-them for a name that it lacks, it raises `AbsentNameError`. That is an `AttributeError`, so
-``hasattr`` and ``getattr`` with a default work as on any module.
+Namespaces end with ``__getattr__ = names_of(__name__)``, which raises `AbsentNameError`: an
+`AttributeError`, so that ``hasattr`` and ``getattr`` with a default work as on any module.
 """
 
 from __future__ import annotations
@@ -184,13 +183,7 @@ def names_of(
 
 
 def namespace(path: str, text: str, *things: Any) -> ModuleType:
-    """A namespace without a file: a module of things under the names that they have.
-
-    Args:
-        path: its full name; it can be imported by this.
-        text: its docstring.
-        things: functions, classes and modules.
-    """
+    """A namespace without a file: a module of things under their own names, to import by `path`."""
     made = ModuleType(path, text)
     names = {one.__name__.rpartition(".")[2]: one for one in things}
     made.__dict__.update(names, __all__=tuple(sorted(names)), __getattr__=names_of(path))

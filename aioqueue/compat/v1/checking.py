@@ -25,16 +25,11 @@ TIMEOUTS_ONLY = "only timeouts have an effect"
 NOT_AHEAD = "elements are made on demand"
 
 INERT: dict[str, str] = {
-    "colocate_with": DEVICES,
-    "ConfigProto": TIMEOUTS_ONLY,
-    "data.Dataset.prefetch": NOT_AHEAD,
-    "device": DEVICES,
-    "GPUOptions": TIMEOUTS_ONLY,
-    "GraphOptions": TIMEOUTS_ONLY,
-    "RunMetadata": "nothing is traced",
-    "RunOptions": TIMEOUTS_ONLY,
+    "colocate_with": DEVICES, "ConfigProto": TIMEOUTS_ONLY, "data.Dataset.prefetch": NOT_AHEAD,
+    "device": DEVICES, "GPUOptions": TIMEOUTS_ONLY, "GraphOptions": TIMEOUTS_ONLY,
+    "RunMetadata": "nothing is traced", "RunOptions": TIMEOUTS_ONLY,
     "train.replica_device_setter": DEVICES,
-}
+}  # fmt: skip
 """Names that are accepted and have no effect, or almost none."""
 
 SUMMARIES = (
@@ -51,30 +46,19 @@ REFUSED: dict[str, dict[str, str]] = {"train.Saver": {"builder": GRAPHS, "saver_
 NOTEBOOK = "this is a notebook: `jupyter nbconvert --to script` makes a script of it"
 PYTHON_2 = "this is not Python 3: {}; 2to3 and python-modernize convert Python 2"
 
-NEEDS: dict[str, tuple[str, str, str]] = {
-    **dict.fromkeys(
-        (
-            *("image.decode_and_crop_jpeg", "image.decode_bmp", "image.decode_gif"),
-            *("image.decode_image", "image.decode_jpeg", "image.decode_png", "image.encode_jpeg"),
-            "contrib.slim.tfexample_decoder.Image",
-        ),
-        ("PIL", "Pillow", "images"),
-    ),
-    **dict.fromkeys(
-        (
-            *("TFRecordReader", "data.TFRecordDataset", "python_io.TFRecordWriter"),
-            *(
-                "python_io.tf_record_iterator",
-                "train.summary_iterator",
-                "python.ops.data_flow_ops.RecordInput",
-            ),
-        ),
-        ("google_crc32c", "google-crc32c", "tfrecord"),
-    ),
-    **dict.fromkeys(
-        ("io.parse_single_sequence_example",),
-        ("google.protobuf", "protobuf", "tfrecord"),
-    ),
+_NEEDS = (
+    "image.decode_and_crop_jpeg image.decode_bmp image.decode_gif image.decode_image"
+    " image.decode_jpeg image.decode_png image.encode_jpeg contrib.slim.tfexample_decoder.Image"
+    ": PIL Pillow images",
+    "TFRecordReader data.TFRecordDataset python_io.TFRecordWriter python_io.tf_record_iterator"
+    " train.summary_iterator python.ops.data_flow_ops.RecordInput"
+    ": google_crc32c google-crc32c tfrecord",
+    "io.parse_single_sequence_example: google.protobuf protobuf tfrecord",
+)
+NEEDS: dict[str, list[str]] = {
+    name: what.split()
+    for names, what in (line.split(":") for line in _NEEDS)
+    for name in names.split()
 }
 """Names that need an extra when a script calls them: its module, its project, and the extra. What
 needs one to be imported is found without this table."""
@@ -85,16 +69,12 @@ DATASET = "data.Dataset"
 
 
 class Finding(NamedTuple):
-    """One finding: a name, and what to do about it."""
+    """One finding: a name, as after ``tensorflow.``, what to do about it, and lines of a file."""
 
     path: str
-    """The file."""
     name: str
-    """The name, as after ``tensorflow.``"""
     why: str
-    """What to do about it."""
     lines: tuple[int, ...]
-    """The lines that use it."""
 
     def __str__(self) -> str:
         lines = ", ".join(map(str, self.lines))
@@ -102,16 +82,15 @@ class Finding(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The findings in a script, and in the files beside it that it imports."""
+    """The findings in a script, and in the files beside it that it imports: those were read.
+
+    Names will raise an error (`absent`) or have no effect (`inert`), or need an extra (`lacking`).
+    """
 
     files: list[str]
-    """All files that were read, in the order of reading."""
     absent: list[Finding]
-    """Names that will raise an error when the script reaches them."""
     inert: list[Finding]
-    """Names that will have no effect."""
     lacking: list[Finding]
-    """Names, and paths, that need an extra that is not installed."""
 
     def __str__(self) -> str:
         parts = {
@@ -164,10 +143,8 @@ def check(script: str) -> Report:
 class _Use(NamedTuple):
     name: str
     line: int
-    keywords: tuple[str, ...]
-    """The names of the keyword arguments in the call."""
-    urls: tuple[str, ...] = ()
-    """The arguments in the call that are URLs."""
+    keywords: tuple[str, ...]  # that the call has
+    urls: tuple[str, ...] = ()  # among the call's arguments
 
 
 class _Names(ast.NodeVisitor):
@@ -265,13 +242,15 @@ class _Names(ast.NodeVisitor):
         for part in (*node.args, *node.keywords):
             self.visit(part)
 
-    def visit_Attribute(self, node: ast.Attribute) -> None:
+    def visit_Attribute(self, node: ast.Attribute | ast.Subscript) -> None:
         full = self._full_name(node)
         if full is None:
             self.generic_visit(node)
         else:
             self._note(full, node.lineno)
             self._visit_base(node)
+
+    visit_Subscript = visit_Attribute  # noqa: N815
 
     def _visit_base(self, node: ast.expr) -> None:
         """Note the names in the call that a chain of attributes begins with, if it does."""
@@ -297,8 +276,18 @@ class _Names(ast.NodeVisitor):
     def _full_name(self, node: ast.expr) -> str | None:
         """The name of a chain of attributes below ``tensorflow``; None if it is not one."""
         parts: list[str] = []
-        while isinstance(node, ast.Attribute):
-            parts.append(node.attr)
+        while isinstance(node, ast.Attribute | ast.Subscript):
+            if isinstance(node, ast.Attribute):
+                parts.append(node.attr)
+            elif not parts and getattr(node.value, "attr", "") == "__dict__":
+                # tf.logging.__dict__["INFO"] is tf.logging.INFO
+                if not isinstance(key := getattr(node.slice, "value", None), str):
+                    return None
+                parts.append(key)
+                node = node.value
+                assert isinstance(node, ast.Attribute)
+            else:
+                return None
             node = node.value
         if isinstance(node, ast.Call):
             made = self._full_name(node.func)

@@ -13,18 +13,9 @@ from aioqueue.compat.v1 import absent
 from aioqueue.compat.v1.core.shapes import dimension_at_index, dimension_value
 
 __all__ = (
-    "as_bytes",
-    "as_str",
-    "as_str_any",
-    "as_text",
-    "bytes_or_text_types",
-    "complex_types",
-    "dimension_at_index",
-    "dimension_value",
-    "integral_types",
-    "path_to_str",
-    "real_types",
-)
+    "as_bytes", "as_str", "as_str_any", "as_text", "bytes_or_text_types", "complex_types",
+    "dimension_at_index", "dimension_value", "integral_types", "path_to_str", "real_types",
+)  # fmt: skip
 
 integral_types = (numbers.Integral, np.integer)
 real_types = (numbers.Real, np.integer, np.floating)

@@ -1,48 +1,24 @@
 """``tf.data``: as far as scripts with queues use it."""
 
+# ruff: noqa: F403  # a module that has TensorFlow's names and no others is taken whole
+
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of, namespace
-from aioqueue.compat.v1.datasets.dataset import (
-    Dataset,
-    FixedLengthRecordDataset,
-    TextLineDataset,
-    TFRecordDataset,
-    bucket_by_sequence_length,
-    group_by_window,
-    map_and_batch,
-    parallel_interleave,
-    shuffle_and_repeat,
-    unbatch,
-)
-from aioqueue.compat.v1.datasets.iterator import (
-    Iterator,
-    get_output_classes,
-    get_output_shapes,
-    get_output_types,
-    make_initializable_iterator,
-    make_one_shot_iterator,
-)
+from aioqueue.compat.v1.datasets import dataset as _dataset
+from aioqueue.compat.v1.datasets import iterator as _iterator
+from aioqueue.compat.v1.datasets.dataset import *
+from aioqueue.compat.v1.datasets.iterator import *
 
-__all__ = (
-    "Dataset",
-    "FixedLengthRecordDataset",
-    "Iterator",
-    "TFRecordDataset",
-    "TextLineDataset",
-    "experimental",
-    "get_output_classes",
-    "get_output_shapes",
-    "get_output_types",
-    "make_initializable_iterator",
-    "make_one_shot_iterator",
-)
+__all__: tuple[str, ...] = ("experimental",)
+__all__ += _dataset.__all__
+__all__ += _iterator.__all__
 
 experimental = namespace(
     f"{__name__}.experimental",
     "``tf.data.experimental``: functions for `Dataset.apply`.",
-    *(bucket_by_sequence_length, group_by_window, map_and_batch),
-    *(parallel_interleave, shuffle_and_repeat, unbatch),
+    *(_dataset.bucket_by_sequence_length, _dataset.group_by_window, _dataset.map_and_batch),
+    *(_dataset.parallel_interleave, _dataset.shuffle_and_repeat, _dataset.unbatch),
 )
 
 __getattr__ = names_of(__name__)

@@ -1,17 +1,9 @@
 """``tf.errors``: `OpError` and its sixteen classes, one per status code.
 
 Those that aioqueue has as well are also aioqueue's own, so that ``except
-aioqueue.OutOfRangeError`` catches what a session raises:
-
-======================== ======================================================
-`OutOfRangeError`        `aioqueue.OutOfRangeError`
-`CancelledError`         `aioqueue.CancelledError`, `aioqueue.QueueClosedError`
-`DeadlineExceededError`  `aioqueue.DeadlineExceededError`
-`InvalidArgumentError`   `aioqueue.InvalidArgumentError`
-======================== ======================================================
-
-TensorFlow has one class for an operation that was withdrawn and for an enqueue that meets a closed
-queue, so `CancelledError` is both. Every error survives pickling, without its operation.
+aioqueue.OutOfRangeError`` catches what a session raises. `CancelledError` is both
+`aioqueue.CancelledError` and `aioqueue.QueueClosedError`: TensorFlow has one class for both.
+Every error survives pickling, without its operation.
 """
 
 from __future__ import annotations
@@ -24,43 +16,15 @@ from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.graph import Operation
 
 __all__ = (
-    "ABORTED",
-    "ALREADY_EXISTS",
-    "CANCELLED",
-    "DATA_LOSS",
-    "DEADLINE_EXCEEDED",
-    "FAILED_PRECONDITION",
-    "INTERNAL",
-    "INVALID_ARGUMENT",
-    "NOT_FOUND",
-    "OK",
-    "OUT_OF_RANGE",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "UNAUTHENTICATED",
-    "UNAVAILABLE",
-    "UNIMPLEMENTED",
-    "UNKNOWN",
-    "AbortedError",
-    "AlreadyExistsError",
-    "CancelledError",
-    "DataLossError",
-    "DeadlineExceededError",
-    "FailedPreconditionError",
-    "InternalError",
-    "InvalidArgumentError",
-    "NotFoundError",
-    "OpError",
-    "OutOfRangeError",
-    "PermissionDeniedError",
-    "ResourceExhaustedError",
-    "UnauthenticatedError",
-    "UnavailableError",
-    "UnimplementedError",
-    "UnknownError",
-    "error_code_from_exception_type",
-    "exception_type_from_error_code",
-)
+    "ABORTED", "ALREADY_EXISTS", "CANCELLED", "DATA_LOSS", "DEADLINE_EXCEEDED",
+    "FAILED_PRECONDITION", "INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND", "OK", "OUT_OF_RANGE",
+    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNAUTHENTICATED", "UNAVAILABLE", "UNIMPLEMENTED",
+    "UNKNOWN", "AbortedError", "AlreadyExistsError", "CancelledError", "DataLossError",
+    "DeadlineExceededError", "FailedPreconditionError", "InternalError", "InvalidArgumentError",
+    "NotFoundError", "OpError", "OutOfRangeError", "PermissionDeniedError",
+    "ResourceExhaustedError", "UnauthenticatedError", "UnavailableError", "UnimplementedError",
+    "UnknownError", "error_code_from_exception_type", "exception_type_from_error_code",
+)  # fmt: skip
 
 OK: Final = 0
 CANCELLED: Final = 1
@@ -82,46 +46,26 @@ UNAUTHENTICATED: Final = 16
 
 
 class OpError(Exception):
-    """An operation failed while a session ran it."""
+    """An operation failed while a session ran it: `op`, until it is pickled, as `node_def` says."""
 
     def __init__(
         self, node_def: Any, op: Operation | None, message: str | bytes, error_code: int
     ) -> None:
         message = without_secrets(_text(message))
         super().__init__(message)
-        self._node_def = node_def
-        self._op = op
-        self._message = message
-        self._error_code = error_code
+        self.node_def: Any = node_def
+        self.op: Operation | None = op
+        self.message: str = message
+        self.error_code: int = error_code
         self._run_was_ended = False
-
-    @property
-    def message(self) -> str:
-        """What went wrong."""
-        return self._message
-
-    @property
-    def op(self) -> Operation | None:
-        """The operation that failed; None if none did, or after unpickling."""
-        return self._op
-
-    @property
-    def node_def(self) -> Any:
-        """The operation as a record, or None."""
-        return self._node_def
-
-    @property
-    def error_code(self) -> int:
-        """The status code."""
-        return self._error_code
 
     def blame(self, op: Operation) -> None:
         """Say that it was `op` that failed, unless that is known already."""
-        if self._op is None and self._node_def is None and not self._run_was_ended:
-            self._op = op
-            self._node_def = op.node_def
-            self._message += f"\n\t [[node {op.name} (op {op.type})]]"
-            self.args: tuple[Any, ...] = (self._message,)
+        if self.op is None and self.node_def is None and not self._run_was_ended:
+            self.op = op
+            self.node_def = op.node_def
+            self.message += f"\n\t [[node {op.name} (op {op.type})]]"
+            self.args: tuple[Any, ...] = (self.message,)
 
     def acquit(self) -> Self:
         """Say that no operation is to blame: the run was ended from outside. Returns the error."""
@@ -129,14 +73,14 @@ class OpError(Exception):
         return self
 
     def __str__(self) -> str:
-        if self._op is None or self._op.defined_at is None:
-            return self._message
-        file, line = self._op.defined_at
-        return f"{self._message}\n\nOperation '{self._op.name}' was defined at {file}:{line}"
+        if self.op is None or self.op.defined_at is None:
+            return self.message
+        file, line = self.op.defined_at
+        return f"{self.message}\n\nOperation '{self.op.name}' was defined at {file}:{line}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {**self.__dict__, "_op": None, "__cause__": _picklable(self.__cause__)}
-        return _unpickled, (type(self), self._message, self._error_code), state
+        state = {**self.__dict__, "op": None, "__cause__": _picklable(self.__cause__)}
+        return _unpickled, (type(self), self.message, self.error_code), state
 
 
 def _text(message: object) -> str:
@@ -165,105 +109,84 @@ class UnknownError(OpError):
 class _StatusError(OpError):
     """The other classes: each has a status code of its own, and is made of the rest."""
 
-    _code: ClassVar[int]
+    _code: ClassVar[int] = UNKNOWN
+
+    def __init_subclass__(cls, code: int | None = None) -> None:
+        super().__init_subclass__()
+        cls._code = cls._code if code is None else code
 
     def __init__(self, node_def: Any, op: Operation | None, message: str | bytes) -> None:
         super().__init__(node_def, op, message, self._code)
 
 
-class CancelledError(_StatusError, aioqueue.CancelledError, aioqueue.QueueClosedError):
+class CancelledError(
+    _StatusError, aioqueue.CancelledError, aioqueue.QueueClosedError, code=CANCELLED
+):
     """The operation was withdrawn, or was an enqueue on a closed queue."""
 
-    _code = CANCELLED
     queue = ""
     enqueued = 0
 
 
-class InvalidArgumentError(_StatusError, aioqueue.InvalidArgumentError):
+class InvalidArgumentError(_StatusError, aioqueue.InvalidArgumentError, code=INVALID_ARGUMENT):
     """An operation got values that it cannot work with, or was not fed one that it needs."""
 
-    _code = INVALID_ARGUMENT
 
-
-class DeadlineExceededError(_StatusError, aioqueue.DeadlineExceededError):
+class DeadlineExceededError(_StatusError, aioqueue.DeadlineExceededError, code=DEADLINE_EXCEEDED):
     """The run's timeout was over first."""
 
-    _code = DEADLINE_EXCEEDED
     enqueued = 0
 
 
-class NotFoundError(_StatusError):
+class NotFoundError(_StatusError, code=NOT_FOUND):
     """A file or another entity is not there."""
 
-    _code = NOT_FOUND
 
-
-class AlreadyExistsError(_StatusError):
+class AlreadyExistsError(_StatusError, code=ALREADY_EXISTS):
     """What was to be made is there already."""
 
-    _code = ALREADY_EXISTS
 
-
-class PermissionDeniedError(_StatusError):
+class PermissionDeniedError(_StatusError, code=PERMISSION_DENIED):
     """The caller may not do this."""
 
-    _code = PERMISSION_DENIED
 
-
-class ResourceExhaustedError(_StatusError):
+class ResourceExhaustedError(_StatusError, code=RESOURCE_EXHAUSTED):
     """Memory, disk space or a quota is used up."""
 
-    _code = RESOURCE_EXHAUSTED
 
-
-class FailedPreconditionError(_StatusError):
+class FailedPreconditionError(_StatusError, code=FAILED_PRECONDITION):
     """Something else has to happen first, such as the initialization of a variable."""
 
-    _code = FAILED_PRECONDITION
 
-
-class AbortedError(_StatusError):
+class AbortedError(_StatusError, code=ABORTED):
     """The operation was given up because of another one at the same time."""
 
-    _code = ABORTED
 
-
-class OutOfRangeError(_StatusError, aioqueue.OutOfRangeError):
+class OutOfRangeError(_StatusError, aioqueue.OutOfRangeError, code=OUT_OF_RANGE):
     """The end of the input: a closed queue has too little left, or a counter is at its limit."""
 
-    _code = OUT_OF_RANGE
     queue = ""
     requested = remaining = held = 0
 
 
-class UnimplementedError(_StatusError):
+class UnimplementedError(_StatusError, code=UNIMPLEMENTED):
     """The operation exists, but not for this."""
 
-    _code = UNIMPLEMENTED
 
-
-class InternalError(_StatusError):
+class InternalError(_StatusError, code=INTERNAL):
     """Something that is always so was not so."""
 
-    _code = INTERNAL
 
-
-class UnavailableError(_StatusError):
+class UnavailableError(_StatusError, code=UNAVAILABLE):
     """A service is not there at the moment."""
 
-    _code = UNAVAILABLE
 
-
-class DataLossError(_StatusError):
+class DataLossError(_StatusError, code=DATA_LOSS):
     """Data are damaged, and cannot be had again."""
 
-    _code = DATA_LOSS
 
-
-class UnauthenticatedError(_StatusError):
+class UnauthenticatedError(_StatusError, code=UNAUTHENTICATED):
     """The caller has not said who it is."""
-
-    _code = UNAUTHENTICATED
 
 
 _CLASSES: dict[int, type[Any]] = {

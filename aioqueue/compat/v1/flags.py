@@ -15,26 +15,11 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from aioqueue.compat.v1.absent import names_of
 
 __all__ = (
-    "FLAGS",
-    "DEFINE_bool",
-    "DEFINE_boolean",
-    "DEFINE_enum",
-    "DEFINE_float",
-    "DEFINE_integer",
-    "DEFINE_list",
-    "DEFINE_multi_enum",
-    "DEFINE_multi_float",
-    "DEFINE_multi_integer",
-    "DEFINE_multi_string",
-    "DEFINE_string",
-    "DuplicateFlagError",
-    "Error",
-    "Flag",
-    "FlagValues",
-    "UnparsedFlagAccessError",
-    "mark_flag_as_required",
-    "mark_flags_as_required",
-)
+    "FLAGS", "DEFINE_bool", "DEFINE_boolean", "DEFINE_enum", "DEFINE_float", "DEFINE_integer",
+    "DEFINE_list", "DEFINE_multi_enum", "DEFINE_multi_float", "DEFINE_multi_integer",
+    "DEFINE_multi_string", "DEFINE_string", "DuplicateFlagError", "Error", "Flag", "FlagValues",
+    "UnparsedFlagAccessError", "mark_flag_as_required", "mark_flags_as_required",
+)  # fmt: skip
 
 
 class Error(Exception):
@@ -143,14 +128,7 @@ class _Definer(Protocol):
 def _definer(
     kind: str, text: str, convert: Callable[[str], Any] | None = None, *, is_multi: bool = False
 ) -> _Definer:
-    """A function that defines flags.
-
-    Args:
-        kind: of the value; the end of the function's name.
-        text: what the value is, for the docstring.
-        convert: makes the value of what was given; None for strings.
-        is_multi: whether the value is a list of what was given each time.
-    """
+    """A function that defines flags of a kind; `is_multi`: what was given each time, in a list."""
     options: dict[str, Any] = {"action": "append"} if is_multi else {}
     if convert is not None:
         convert.__name__ = kind.removeprefix("multi_")  # which messages show

@@ -1,7 +1,4 @@
-"""``tf.gfile`` and ``tf.io.gfile``: files and directories, right away rather than in a session.
-
-Paths are local, or URLs that fsspec (``pip install '.[files]'``) can open.
-"""
+"""``tf.gfile`` and ``tf.io.gfile``: files right away; URLs need fsspec (``aioqueue[files]``)."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from typing import Any, NamedTuple
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.convert import as_bytes
+from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.files import (
     Local,
     file_errors,
@@ -23,35 +21,11 @@ from aioqueue.compat.v1.ops.files import (
 )
 
 __all__ = (
-    "Copy",
-    "DeleteRecursively",
-    "Exists",
-    "FastGFile",
-    "FileStatistics",
-    "GFile",
-    "Glob",
-    "IsDirectory",
-    "ListDirectory",
-    "MakeDirs",
-    "MkDir",
-    "Open",
-    "Remove",
-    "Rename",
-    "Stat",
-    "Walk",
-    "copy",
-    "exists",
-    "glob",
-    "isdir",
-    "listdir",
-    "makedirs",
-    "mkdir",
-    "remove",
-    "rename",
-    "rmtree",
-    "stat",
-    "walk",
-)
+    "Copy", "DeleteRecursively", "Exists", "FastGFile", "FileStatistics", "GFile", "Glob",
+    "IsDirectory", "ListDirectory", "MakeDirs", "MkDir", "Open", "Remove", "Rename", "Stat", "Walk",
+    "copy", "exists", "glob", "isdir", "listdir", "makedirs", "mkdir", "remove", "rename", "rmtree",
+    "stat", "walk",
+)  # fmt: skip
 
 _MODES = ("r", "w", "a", "r+", "w+", "a+")
 
@@ -61,9 +35,7 @@ class GFile:
 
     def __init__(self, name: Any, mode: str = "r") -> None:
         if mode.replace("b", "") not in _MODES:
-            raise errors.InvalidArgumentError(
-                None, None, f"mode: got {mode!r}; expected one of {', '.join(_MODES)}, and b"
-            )
+            raise invalid(f"mode: got {mode!r}; expected one of {', '.join(_MODES)}, and b")
         self.name = name
         self.mode = mode
         self._file: Any = None
@@ -188,11 +160,7 @@ def IsDirectory(dirname: Any) -> bool:  # noqa: N802
 
 
 def Glob(filename: Any) -> list[str]:  # noqa: N802
-    """The paths that match a pattern, or a list of patterns, in order.
-
-    As in TensorFlow, a pattern whose first folder or name has a wildcard finds paths that begin
-    with ``./``, and one with two slashes in a row finds nothing.
-    """
+    """The paths that match a pattern, or a list of them, in TensorFlow's order and spelling."""
     patterns = filename if isinstance(filename, list | tuple) else [filename]
     return [path for pattern in patterns for path in glob_files(pattern)]
 

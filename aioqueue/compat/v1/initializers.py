@@ -9,21 +9,10 @@ from aioqueue.compat.v1.ops.variable_scope import Initializer
 from aioqueue.compat.v1.ops.variables import tables_initializer
 
 __all__ = (
-    "Initializer",
-    "constant",
-    "global_variables",
-    "glorot_normal",
-    "glorot_uniform",
-    "local_variables",
-    "ones",
-    "random_normal",
-    "random_uniform",
-    "tables_initializer",
-    "truncated_normal",
-    "variables",
-    "variance_scaling",
-    "zeros",
-)
+    "Initializer", "constant", "global_variables", "glorot_normal", "glorot_uniform",
+    "local_variables", "ones", "random_normal", "random_uniform", "tables_initializer",
+    "truncated_normal", "variables", "variance_scaling", "zeros",
+)  # fmt: skip
 
 constant = _scopes.Constant
 glorot_normal = _scopes.GlorotNormal

@@ -1,7 +1,4 @@
-"""``tf.logging``: the logger ``tensorflow``, with TensorFlow's names for its levels.
-
-Without a handler of the program's own, lines go to stderr, in TensorFlow's format.
-"""
+"""``tf.logging``: the logger ``tensorflow``; without a handler, lines go to stderr."""
 
 from __future__ import annotations
 
@@ -17,25 +14,9 @@ from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.graph import named
 
 __all__ = (
-    "DEBUG",
-    "ERROR",
-    "FATAL",
-    "INFO",
-    "WARN",
-    "debug",
-    "error",
-    "fatal",
-    "get_verbosity",
-    "info",
-    "log",
-    "log_every_n",
-    "log_first_n",
-    "log_if",
-    "set_verbosity",
-    "vlog",
-    "warn",
-    "warning",
-)
+    "DEBUG", "ERROR", "FATAL", "INFO", "WARN", "debug", "error", "fatal", "get_verbosity", "info",
+    "log", "log_every_n", "log_first_n", "log_if", "set_verbosity", "vlog", "warn", "warning",
+)  # fmt: skip
 
 
 class _StandardError(_logging.StreamHandler[Any]):

@@ -12,11 +12,8 @@ from aioqueue.compat.v1.ops.tables import (
 )
 
 __all__ = (
-    "KeyValueTensorInitializer",
-    "StaticHashTable",
-    "StaticVocabularyTable",
-    "TextFileIndex",
+    "KeyValueTensorInitializer", "StaticHashTable", "StaticVocabularyTable", "TextFileIndex",
     "TextFileInitializer",
-)
+)  # fmt: skip
 
 __getattr__ = names_of(__name__)

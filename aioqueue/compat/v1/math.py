@@ -14,13 +14,7 @@ from aioqueue.compat.v1.ops.math import div_no_nan as divide_no_nan
 from aioqueue.compat.v1.ops.nn import softmax, top_k
 from aioqueue.compat.v1.ops.reductions import *
 
-__all__: tuple[str, ...] = (
-    "ceiling",
-    "divide_no_nan",
-    "linspace",
-    "softmax",
-    "top_k",
-)
+__all__: tuple[str, ...] = ("ceiling", "divide_no_nan", "linspace", "softmax", "top_k")
 __all__ += _math.__all__
 __all__ += _reductions.__all__
 

@@ -1,9 +1,4 @@
-"""TensorFlow's protobuf messages, made from a description of their fields when they are asked for.
-
-No generated code, and no TensorFlow: they are wire-compatible with its own, and need protobuf,
-which is an extra. The classes live in a descriptor pool of their own, so that a TensorFlow in the
-same process, which registers the same names, does not mind.
-"""
+"""TensorFlow's protobuf messages, in a pool of their own, made when they are asked for."""
 
 from __future__ import annotations
 
@@ -15,29 +10,19 @@ from aioqueue.base import extras
 
 OPTIONAL, REPEATED = 1, 3
 SCALARS = {
-    "bool": 8,
-    "bytes": 12,
-    "double": 1,
-    "float": 2,
-    "int32": 5,
-    "int64": 3,
-    "string": 9,
-    "uint32": 13,
-    "uint64": 4,
-}
+    "bool": 8, "bytes": 12, "double": 1, "float": 2, "int32": 5, "int64": 3, "string": 9,
+    "uint32": 13, "uint64": 4,
+}  # fmt: skip
 MESSAGE = 11
 
 _EXAMPLES = {
-    "BytesList": "value repeated bytes",
-    "FloatList": "value repeated float",
+    "BytesList": "value repeated bytes", "FloatList": "value repeated float",
     "Int64List": "value repeated int64",
     "Feature": "bytes_list oneof BytesList, float_list oneof FloatList, int64_list oneof Int64List",
-    "Features": "feature map Feature",
-    "FeatureList": "feature repeated Feature",
-    "FeatureLists": "feature_list map FeatureList",
-    "Example": "features Features",
+    "Features": "feature map Feature", "FeatureList": "feature repeated Feature",
+    "FeatureLists": "feature_list map FeatureList", "Example": "features Features",
     "SequenceExample": "context Features, feature_lists FeatureLists",
-}
+}  # fmt: skip
 """TensorFlow's ``example.proto`` and ``feature.proto``."""
 
 _TENSORS = {
@@ -106,15 +91,12 @@ def message_classes(file: str, schema: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         file: name of TensorFlow's file that has them.
-        schema: by name of a message its fields, in the order of their numbers, from 1: each a name
-            and a type (``"int64"``, or the name of a message), which may have ``"repeated"``,
-            ``"map"`` (from strings), ``"oneof"``, or ``"oneof"`` and a name for it before it. A
-            message within another one is called ``"Outer.Inner"``, and comes after it. A field
-            without a type is a number that is not used.
+        schema: by name of a message its fields in the order of their numbers: a name and a type,
+            which may have ``"repeated"``, ``"map"`` (from strings), ``"oneof"``, or ``"oneof"`` and
+            its name before it. A field without a type is a number that is not used.
 
     Raises:
-        ModuleNotFoundError: protobuf is not installed; the message says the command that
-            installs it.
+        ModuleNotFoundError: protobuf is not installed.
     """
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory

@@ -10,13 +10,8 @@ from aioqueue.compat.v1.ops.random import random_shuffle as shuffle
 from aioqueue.compat.v1.ops.random import random_uniform as uniform
 
 __all__ = (
-    "get_seed",
-    "multinomial",
-    "normal",
-    "set_random_seed",
-    "shuffle",
-    "truncated_normal",
+    "get_seed", "multinomial", "normal", "set_random_seed", "shuffle", "truncated_normal",
     "uniform",
-)
+)  # fmt: skip
 
 __getattr__ = names_of(__name__)

@@ -1,9 +1,7 @@
 """After `install`, ``import tensorflow`` gives `aioqueue.compat.v1` in this process.
 
-A finder at the front of ``sys.meta_path`` answers for ``tensorflow`` and everything below it. So
-TensorFlow is not imported, even if it is installed. If this package lacks a module of TensorFlow,
-the import raises `ImportError` with an explanation. Scripts often import some modules without using
-them. You can import these, and only their names raise an error.
+A finder at the front of ``sys.meta_path`` answers for ``tensorflow`` and everything below it, even
+if TensorFlow is installed. Of modules that scripts import and never use, only names fail.
 """
 
 from __future__ import annotations
@@ -105,11 +103,7 @@ class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class _Alias(ModuleType):
-    """A module under another name with the names of a namespace.
-
-    It cannot be the namespace itself: the import system would replace its spec, and ``from
-    tensorflow import name`` would look for modules below its own name.
-    """
+    """A module under another name; a namespace itself would get another spec from the import."""
 
     def __init__(self, name: str, source: ModuleType) -> None:
         super().__init__(name, source.__doc__)
@@ -126,10 +120,7 @@ class _Alias(ModuleType):
 
 
 class _Private(ModuleType):
-    """A private module, or a package of them. It looks names up in some namespaces on demand.
-
-    So it also has names that a namespace gains later, or makes on demand.
-    """
+    """A private module, or a package of them, which looks names up in some namespaces."""
 
     def __init__(self, name: str, below: str) -> None:
         super().__init__(name)

@@ -10,13 +10,6 @@ from aioqueue.compat.v1.ops.sparse import sparse_reshape as reshape
 from aioqueue.compat.v1.ops.sparse import sparse_tensor_to_dense as to_dense
 from aioqueue.compat.v1.ops.sparse import sparse_to_indicator as to_indicator
 
-__all__ = (
-    "SparseTensor",
-    "placeholder",
-    "reorder",
-    "reshape",
-    "to_dense",
-    "to_indicator",
-)
+__all__ = ("SparseTensor", "placeholder", "reorder", "reshape", "to_dense", "to_indicator")
 
 __getattr__ = names_of(__name__)

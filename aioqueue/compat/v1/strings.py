@@ -14,17 +14,8 @@ from aioqueue.compat.v1.ops.text import string_to_number as to_number
 from aioqueue.compat.v1.ops.text import string_upper as upper
 
 __all__ = (
-    "as_string",
-    "join",
-    "length",
-    "lower",
-    "reduce_join",
-    "regex_replace",
-    "split",
-    "strip",
-    "substr",
-    "to_number",
-    "upper",
-)
+    "as_string", "join", "length", "lower", "reduce_join", "regex_replace", "split", "strip",
+    "substr", "to_number", "upper",
+)  # fmt: skip
 
 __getattr__ = names_of(__name__)

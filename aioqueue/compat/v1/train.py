@@ -12,17 +12,9 @@ from aioqueue.compat.v1.coordination import coordinator as _coordinator
 from aioqueue.compat.v1.coordination import runners as queue_runner
 from aioqueue.compat.v1.coordination.coordinator import *
 from aioqueue.compat.v1.coordination.runners import *
+from aioqueue.compat.v1.inputs import batchers as _batchers
 from aioqueue.compat.v1.inputs import producers as _producers
-from aioqueue.compat.v1.inputs.batchers import (
-    batch,
-    batch_join,
-    maybe_batch,
-    maybe_batch_join,
-    maybe_shuffle_batch,
-    maybe_shuffle_batch_join,
-    shuffle_batch,
-    shuffle_batch_join,
-)
+from aioqueue.compat.v1.inputs.batchers import *
 from aioqueue.compat.v1.inputs.producers import *
 from aioqueue.compat.v1.ops.variables import (
     assert_global_step,
@@ -35,97 +27,27 @@ from aioqueue.compat.v1.protos import EXAMPLE_MESSAGES, example_classes
 from aioqueue.compat.v1.queues import servers as _servers
 from aioqueue.compat.v1.queues.servers import *
 from aioqueue.compat.v1.readers.records import summary_iterator
-from aioqueue.compat.v1.session.checkpoints import (
-    CheckpointState,
-    checkpoint_exists,
-    checkpoints_iterator,
-    get_checkpoint_mtimes,
-    get_checkpoint_state,
-    latest_checkpoint,
-    remove_checkpoint,
-    update_checkpoint_state,
-)
-from aioqueue.compat.v1.session.hooks import (
-    CheckpointSaverHook,
-    CheckpointSaverListener,
-    FeedFnHook,
-    FinalOpsHook,
-    LoggingTensorHook,
-    NanLossDuringTrainingError,
-    NanTensorHook,
-    SecondOrStepTimer,
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-    StopAtStepHook,
-    SummarySaverHook,
-)
+from aioqueue.compat.v1.session import checkpoints as _checkpoints
+from aioqueue.compat.v1.session import hooks as _hooks
+from aioqueue.compat.v1.session import monitored as _monitored
+from aioqueue.compat.v1.session.checkpoints import *
+from aioqueue.compat.v1.session.hooks import *
 from aioqueue.compat.v1.session.messages import SaverDef
-from aioqueue.compat.v1.session.monitored import (
-    ChiefSessionCreator,
-    MonitoredSession,
-    MonitoredTrainingSession,
-    Scaffold,
-    SessionCreator,
-    SessionManager,
-    SingularMonitoredSession,
-)
+from aioqueue.compat.v1.session.monitored import *
 from aioqueue.compat.v1.session.saver import Saver
 from aioqueue.compat.v1.session.supervisor import Supervisor
 from aioqueue.compat.v1.summaries.writer import SummaryWriter
 
 __all__: tuple[str, ...] = (
-    "CheckpointSaverHook",
-    "CheckpointSaverListener",
-    "CheckpointState",
-    "ChiefSessionCreator",
-    "FeedFnHook",
-    "FinalOpsHook",
-    "LoggingTensorHook",
-    "MonitoredSession",
-    "MonitoredTrainingSession",
-    "NanLossDuringTrainingError",
-    "NanTensorHook",
-    "Saver",
-    "SaverDef",
-    "Scaffold",
-    "SecondOrStepTimer",
-    "SessionCreator",
-    "SessionManager",
-    "SessionRunArgs",
-    "SessionRunContext",
-    "SessionRunHook",
-    "SessionRunValues",
-    "SingularMonitoredSession",
-    "StopAtStepHook",
-    "SummarySaverHook",
-    "SummaryWriter",
-    "Supervisor",
-    "assert_global_step",
-    "batch",
-    "batch_join",
-    "checkpoint_exists",
-    "checkpoints_iterator",
-    "create_global_step",
-    "get_checkpoint_mtimes",
-    "get_checkpoint_state",
-    "get_global_step",
-    "get_or_create_global_step",
-    "global_step",
-    "latest_checkpoint",
-    "maybe_batch",
-    "maybe_batch_join",
-    "maybe_shuffle_batch",
-    "maybe_shuffle_batch_join",
-    "queue_runner",
-    "remove_checkpoint",
-    "shuffle_batch",
-    "shuffle_batch_join",
+    "Saver", "SaverDef", "SummaryWriter", "Supervisor", "assert_global_step", "create_global_step",
+    "get_global_step", "get_or_create_global_step", "global_step", "queue_runner",
     "summary_iterator",
-    "update_checkpoint_state",
-)
+)  # fmt: skip
+__all__ += _batchers.__all__
+__all__ += _checkpoints.__all__
 __all__ += _coordinator.__all__
+__all__ += _hooks.__all__
+__all__ += _monitored.__all__
 __all__ += _producers.__all__
 __all__ += _servers.__all__
 __all__ += queue_runner.__all__

@@ -61,6 +61,7 @@ class ElementSpec:
         "_take",
         "_take_each",
         "_tuple_length",
+        "arguments",
         "batchable",
         "components",
         "element_is_identity",
@@ -81,6 +82,14 @@ class ElementSpec:
         priority: bool = False,
         labels: Sequence[str] | None = None,
     ) -> None:
+        self.arguments: dict[str, Any] = {
+            "dtypes": dtypes,
+            "shapes": shapes,
+            "names": names,
+            "ragged": ragged,
+            "priority": priority,
+            "labels": labels,
+        }
         listed = list(dtypes) if isinstance(dtypes, list | tuple) else [dtypes]
         if not listed:
             raise InvalidArgumentError(f"dtypes: got {dtypes!r}; expected at least one dtype")
@@ -110,6 +119,9 @@ class ElementSpec:
             "return " + "".join(f"take{i}(values[{i}]), " for i in range(len(takes))),
             **{f"take{i}": take for i, take in enumerate(takes)},
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (type(self), self.arguments)
 
     def row_maker(self) -> Callable[[Any], Row]:
         """Return a function that does what `row` does, but faster with usual elements.
@@ -256,6 +268,12 @@ class TreeSpec(ElementSpec):
             priority=priority,
             labels=structure.labels(),
         )
+        self.arguments = {
+            "dtypes": dtypes,
+            "shapes": shapes,
+            "ragged": ragged,
+            "priority": priority,
+        }
         self.structure = structure
         self._single = None
         self._tuple_length = len(self.components)
@@ -283,6 +301,10 @@ class TreeSpec(ElementSpec):
 
     def outputs(self, out: Any, n: int) -> Columns:
         return super().outputs(tuple(self.structure.leaves(out, _OUT)), n)
+
+
+def _remade(kind: type[ElementSpec], arguments: Mapping[str, Any]) -> ElementSpec:
+    return kind(**arguments)
 
 
 _ELEMENT: Final = Wording("element", takes_lists=True)

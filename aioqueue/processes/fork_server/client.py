@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from io import BytesIO
-from multiprocessing import connection, forkserver, popen_forkserver, reduction, spawn, util
+from multiprocessing import forkserver, popen_forkserver, reduction, spawn, util
 from multiprocessing.connection import wait
 from multiprocessing.context import set_spawning_popen
 from typing import Any, Final
@@ -40,7 +40,7 @@ _KEY_BYTES: Final = 32
 
 _COMMAND: Final = (
     "import sys; sys.path[:] = {path}; from aioqueue.processes.fork_server.server import main;"
-    " main({plan}, {listener}, {alive}, {keywords})"
+    " main({plan}, {listener}, {alive}, {folder}, {keywords})"
 )
 
 _servers: Final[weakref.WeakSet[ForkServer]] = weakref.WeakSet()
@@ -71,6 +71,9 @@ class ForkServer(forkserver.ForkServer):
         OSError: there are no file descriptors left, or no memory.
     """
 
+    _folder: str | None
+    _address_fd: int | None
+
     def __init__(self, modules: tuple[str, ...], *, with_main: bool = True) -> None:
         super().__init__()
         self.with_main = with_main
@@ -83,7 +86,7 @@ class ForkServer(forkserver.ForkServer):
         # A finalizer, because a server that was replaced still has processes. It ends with the last
         # of them, since each refers to it.
         self._end = weakref.finalize(
-            self, _end, untyped._forkserver_alive_fd, self.pid, untyped._forkserver_address
+            self, _end, untyped._forkserver_alive_fd, self.pid, self._folder, self._address_fd
         )
         self._end.atexit = False  # the pipe ends with the program, which ends the server
         _servers.add(self)
@@ -114,10 +117,9 @@ class ForkServer(forkserver.ForkServer):
 
     def reap(self) -> int | None:
         """End it if it runs; return its exit code, if that can be known."""
-        untyped: Any = self
         # First the pipe: the server ends when it is closed, and the wait would last for ever.
         self.close_keepalive()
-        _unlink(untyped._forkserver_address)
+        posix.remove_listener(self._folder)
         try:
             _, status = os.waitpid(self.pid, 0)
         except ChildProcessError:
@@ -125,12 +127,15 @@ class ForkServer(forkserver.ForkServer):
         return os.waitstatus_to_exitcode(status)
 
     def close_keepalive(self) -> None:
-        """Close the pipe that keeps it alive. In a fork of the program, do no more than that."""
+        """Close the pipe that keeps it alive, and what keeps its address. In a fork of the program,
+        do no more than that."""
         untyped: Any = self
         self._end.detach()
-        fd, untyped._forkserver_alive_fd = untyped._forkserver_alive_fd, None
-        if fd is not None:
-            os.close(fd)
+        fds = [untyped._forkserver_alive_fd, self._address_fd]
+        untyped._forkserver_alive_fd = self._address_fd = None
+        for fd in fds:
+            if fd is not None:
+                os.close(fd)
 
     def ensure_running(self) -> None:
         """Do nothing: multiprocessing's own method would start another server of its kind."""
@@ -143,9 +148,11 @@ class ForkServer(forkserver.ForkServer):
         # What the server inherits is closed here in any case. `undo` has what stays open here, and
         # is closed only if the start fails.
         with ExitStack() as inherited, ExitStack() as undo:
-            address = connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined]
-            listener = inherited.enter_context(posix.listening_socket(address))
-            undo.callback(_unlink, address)
+            listener, address, folder, fd = posix.private_listener()
+            inherited.enter_context(listener)
+            undo.callback(posix.remove_listener, folder)
+            if fd is not None:
+                undo.callback(os.close, fd)
             alive, keeps_alive = _pipe(inherited, undo)
             wanted = tuple(name for name in self._wanted if name != _MAIN)
             plan = self._write_plan(ImportPlan(self._program, modules, wanted), inherited)
@@ -162,6 +169,7 @@ class ForkServer(forkserver.ForkServer):
                 plan=plan,
                 listener=listener.fileno(),
                 alive=alive,
+                folder=ascii(folder),
                 keywords=keywords,
             )
             executable: Any = spawn.get_executable()
@@ -170,6 +178,7 @@ class ForkServer(forkserver.ForkServer):
             arguments = [executable, *flags, "-c", command, way]
             untyped._forkserver_pid = util.spawnv_passfds(executable, arguments, fds)
             untyped._forkserver_address, untyped._forkserver_alive_fd = address, keeps_alive
+            self._folder, self._address_fd = folder, fd
             undo.pop_all()
 
     def _write_plan(self, plan: ImportPlan, inherited: ExitStack) -> int:
@@ -189,15 +198,12 @@ def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
     return ends
 
 
-def _unlink(address: str) -> None:
-    with suppress(OSError):
-        os.unlink(address)
-
-
-def _end(alive: int, pid: int, address: str) -> None:
+def _end(alive: int, pid: int, folder: str | None, address_fd: int | None) -> None:
     """End a server without living processes. Its exit status is read later."""
     os.close(alive)
-    _unlink(address)
+    if address_fd is not None:
+        os.close(address_fd)
+    posix.remove_listener(folder)
     _unreaped.append(pid)
 
 

@@ -36,13 +36,16 @@ from aioqueue.processes.fork_server.bootstrap import COLD, PARENT_DIED, WARM, Im
 from aioqueue.system import posix
 
 
-def main(plan: int, listener: int, alive: int, keywords: dict[str, Any]) -> None:
+def main(
+    plan: int, listener: int, alive: int, folder: str | None, keywords: dict[str, Any]
+) -> None:
     """Run the server until the program has ended.
 
     Args:
         plan: the descriptor of a file with the pickled `ImportPlan`.
         listener: the descriptor of the socket for requests.
         alive: the descriptor of a pipe that ends with the program.
+        folder: the folder of the socket's file, which is removed when the program has ended.
         keywords: further arguments of multiprocessing's server.
     """
     with _dying_with_the_program(alive), _collecting_nothing():
@@ -58,7 +61,10 @@ def main(plan: int, listener: int, alive: int, keywords: dict[str, Any]) -> None
     util._flush_std_streams()  # type: ignore[attr-defined]  # else each fork would write it again
     # That warning concerns children of imported modules, from before the server replaced itself.
     warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
-    forkserver.main(listener, alive, [], **keywords)
+    try:
+        forkserver.main(listener, alive, [], **keywords)
+    finally:  # processes that it has forked end without coming here
+        posix.remove_listener(folder)
 
 
 def _import_program(import_plan: ImportPlan) -> None:

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import count, groupby, islice, pairwise, repeat, tee
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from aioqueue.sources.kinds.source import BuiltinSource, checked_split_seed, par
 from aioqueue.sources.shuffling import LONGEST_TABLE, indices, indices_at
 
 T = TypeVar("T")
+K = TypeVar("K")
 T_co = TypeVar("T_co", covariant=True)
 
 Shard = tuple[int, int]
@@ -524,6 +525,61 @@ def numbers(
     )
 
 
+@overload
+def arrays(
+    tensors: tuple[object, object],
+    epochs: int | None = None,
+    shuffle: bool = False,
+    seed: int | None = None,
+    shard: Shard | None = None,
+    *,
+    drop_remainder: bool = False,
+    name: str = "arrays",
+) -> Sequential[tuple[Any, Any]]: ...
+@overload
+def arrays(
+    tensors: tuple[object, object, object],
+    epochs: int | None = None,
+    shuffle: bool = False,
+    seed: int | None = None,
+    shard: Shard | None = None,
+    *,
+    drop_remainder: bool = False,
+    name: str = "arrays",
+) -> Sequential[tuple[Any, Any, Any]]: ...
+@overload
+def arrays(
+    tensors: tuple[object, ...] | list[Any],
+    epochs: int | None = None,
+    shuffle: bool = False,
+    seed: int | None = None,
+    shard: Shard | None = None,
+    *,
+    drop_remainder: bool = False,
+    name: str = "arrays",
+) -> Sequential[tuple[Any, ...]]: ...
+@overload
+def arrays(
+    tensors: Mapping[K, object],
+    epochs: int | None = None,
+    shuffle: bool = False,
+    seed: int | None = None,
+    shard: Shard | None = None,
+    *,
+    drop_remainder: bool = False,
+    name: str = "arrays",
+) -> Sequential[dict[K, Any]]: ...
+@overload
+def arrays(
+    tensors: object,
+    epochs: int | None = None,
+    shuffle: bool = False,
+    seed: int | None = None,
+    shard: Shard | None = None,
+    *,
+    drop_remainder: bool = False,
+    name: str = "arrays",
+) -> Sequential[Any]: ...
 def arrays(
     tensors: Any,
     epochs: int | None = None,

@@ -234,11 +234,11 @@ class ExplainedWorker(_SingleLineTexts):
 
 @dataclass(frozen=True, slots=True)
 class ExplainedStage(_SingleLineTexts):
-    """A stage that fills a queue: a `QueueRunner`, or a ``prepare`` stage.
+    """The workers of a `QueueRunner`, or a ``prepare`` stage.
 
     Attributes:
         name: its name.
-        into: name of the queue that it fills.
+        into: name of the queue that it fills; ``None`` if it fills none.
         source: name of the queue that it reads; ``None`` if it reads something else, or if that is
             unknown.
         workers: its workers, those with the oldest items first.
@@ -252,7 +252,7 @@ class ExplainedStage(_SingleLineTexts):
     _texts: ClassVar[tuple[str, ...]] = ("name", "into", "source")
 
     name: str
-    into: str
+    into: str | None
     workers: tuple[ExplainedWorker, ...]
     source: str | None = None
     in_flight: int = 0
@@ -273,7 +273,8 @@ class ExplainedStage(_SingleLineTexts):
         if self.max_in_flight is not None:
             flight = f", {self.in_flight} of {self.max_in_flight} items in flight"
         source = "" if self.source is None else f" from '{self.source}'"
-        yield f"{self.name}{source} into '{self.into}'{flight}"
+        into = "" if self.into is None else f" into '{self.into}'"
+        yield f"{self.name}{source}{into}{flight}"
         yield from indented(folded(self.notes, str, _one_line), "  ")
         shown = [worker for worker in self.workers if worker.state != "ended" or worker.note]
         yield from indented(
@@ -394,6 +395,8 @@ class Explanation:
         waits: other waits, not at queues.
         hints: what may be a root cause, or as it should be: callers that wait for elements of a
             queue that other code fills by hand.
+        processes: the explanations of the other processes that share a coordinator with this one,
+            of those that answer within half a second.
     """
 
     culprits: tuple[Culprit, ...]
@@ -403,6 +406,7 @@ class Explanation:
     pid: int
     waits: tuple[ExplainedWait, ...] = ()
     hints: tuple[Culprit, ...] = ()
+    processes: tuple[Explanation, ...] = ()
 
     def __str__(self) -> str:
         return in_safe_lines("\n".join(self._lines()))
@@ -427,6 +431,8 @@ class Explanation:
                 if number == 0:
                     yield title
                 yield line
+        for process in self.processes:
+            yield from process._lines()
 
 
 # How the text stays short.

@@ -66,8 +66,20 @@ def items_in_progress() -> dict[int, str]:
     }
 
 
-def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
-    """Like `explain`, for the given coordinators."""
+def explain_for(coordinators: Sequence[Coordinating], *, everywhere: bool = True) -> Explanation:
+    """Like `explain`, for the given coordinators.
+
+    Args:
+        coordinators: the coordinators.
+        everywhere: whether to ask the other processes that share them, too.
+    """
+    # First of all: meanwhile this process moves on, and its facts should be of one moment.
+    elsewhere = {
+        one.pid: one
+        for coordinator in coordinators
+        if everywhere
+        for one in coordinator.elsewhere()
+    }
     with current_frames() as frames:
         stages = tuple(run.explained(frames) for run in known_runs())
         filled = {key for stage in stages for key in (stage.into_key, stage.source_key)}
@@ -91,6 +103,7 @@ def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
         os.getpid(),
         waits,
         hints,
+        tuple(elsewhere.values()),
     )
 
 
@@ -112,7 +125,7 @@ def _join_waits_of(core: Any, frames: Mapping[int, FrameType]) -> Iterator[Expla
     joins = core.machine.joins()
     if not joins:
         return
-    counts = core.machine.statistics()
+    counts = core.recent_statistics()
     held = counts.granted + counts.claimed
     parts = (
         (counts.size, "inside"),
@@ -179,7 +192,7 @@ def _queues(known: Iterable[int], frames: Mapping[int, FrameType]) -> Iterable[E
 def _queue(
     core: Any, waiting: Iterable[Attempt], frames: Mapping[int, FrameType], served_by: str | None
 ) -> ExplainedQueue:
-    statistics = core.machine.statistics()
+    statistics = core.recent_statistics()
     dequeuer: Owner | None = core.last_dequeuer
     enqueuer: Owner | None = core.last_enqueuer
     return ExplainedQueue(
@@ -189,7 +202,7 @@ def _queue(
         statistics.capacity,
         statistics.claimed,
         core.keep,
-        core.machine.state.value,
+        core.recent_state().value,
         statistics.enqueued,
         statistics.dequeued,
         tuple(_caller(attempt, frames) for attempt in waiting),

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from aioqueue.system.forks import LivingObjects, living_queues
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.explain.explanation import ExplainedCoordinator, ExplainedWait
+    from aioqueue.telemetry.explain.explanation import (
+        ExplainedCoordinator,
+        ExplainedWait,
+        Explanation,
+    )
 
 
 class WaitPoint(Protocol):
@@ -60,6 +64,9 @@ class Coordinating(Protocol):
     ) -> ExplainedCoordinator:
         """Return its state, with the workers that belong to no stage (by their keys)."""
 
+    def elsewhere(self) -> Iterable[Explanation]:
+        """Return the explanations of the other processes that share it."""
+
 
 _coordinators: Final = LivingObjects()
 
@@ -67,6 +74,12 @@ _coordinators: Final = LivingObjects()
 def note_coordinator(coordinator: Coordinating) -> None:
     """Register a coordinator; it is not kept alive."""
     _coordinators.add(coordinator)
+
+
+def forget_coordinator(coordinator: Coordinating) -> None:
+    """Leave a coordinator out of explanations: it has no workers, and only decides for others."""
+    _coordinators.discard(coordinator)
+    _waits.discard(coordinator)
 
 
 def known_coordinators() -> list[Coordinating]:

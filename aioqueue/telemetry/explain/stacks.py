@@ -22,18 +22,26 @@ from aioqueue.worlds.waker import Owner
 _Place = tuple[CodeType, int]
 
 
-def of_thread(thread: threading.Thread) -> str:
-    """Return where a thread is: ``file:line function``; empty if unknown."""
-    return _format_places(without_collection(_places_of, thread))
+def of_thread(thread: threading.Thread, frames: Mapping[int, FrameType] | None = None) -> str:
+    """Return where a thread is: ``file:line function``; empty if unknown.
 
-
-def _places_of(thread: threading.Thread) -> list[_Place]:
-    places: list[_Place] = []
+    Args:
+        thread: the thread.
+        frames: those of `current_frames`. To ask for them once per thread would take a time that
+            grows with the square of the number of threads.
+    """
+    if frames is not None:
+        return _format_places(without_collection(_places_of, thread, frames))
     with current_frames() as frames:
-        frame = frames.get(thread.ident or 0)
-        while frame is not None:
-            places.append((frame.f_code, frame.f_lineno))
-            frame = frame.f_back
+        return _format_places(without_collection(_places_of, thread, frames))
+
+
+def _places_of(thread: threading.Thread, frames: Mapping[int, FrameType]) -> list[_Place]:
+    places: list[_Place] = []
+    frame = frames.get(thread.ident or 0)
+    while frame is not None:
+        places.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
     return places
 
 

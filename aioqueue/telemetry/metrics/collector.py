@@ -304,9 +304,9 @@ class Collector:
 
     def _labelled(self, numbers: StageNumbers) -> StageNumbers:
         """Return the numbers with the queue names used in snapshots."""
-        into = self._labels.get(numbers.into, numbers.into)
-        source = (
-            None if numbers.source is None else self._labels.get(numbers.source, numbers.source)
+        into, source = (
+            None if name is None else self._labels.get(name, name)
+            for name in (numbers.into, numbers.source)
         )
         if (into, source) == (numbers.into, numbers.source):
             return numbers
@@ -429,7 +429,7 @@ def _stages_in_order(stages: list[StageNumbers]) -> tuple[StageNumbers, ...]:
     """Return each stage after those that fill what it reads, unless they form a cycle."""
     left, ordered = list(stages), []
     while left:
-        into = {stage.into for stage in left}
+        into = {stage.into for stage in left if stage.into is not None}
         ready = [one for one in left if one.source not in into or one.source == one.into]
         ready = ready or left  # a cycle
         ordered += ready
@@ -445,7 +445,8 @@ def _queues_in_order(
     for stage in _stages_in_order(stages):
         if stage.source is not None:
             names.setdefault(stage.source)
-        names.setdefault(stage.into)
+        if stage.into is not None:
+            names.setdefault(stage.into)
     by_name = {queue.name: queue for queue in queues}
     ordered = [by_name.pop(name) for name in names if name in by_name]
     return (*ordered, *by_name.values())

@@ -279,7 +279,7 @@ class Interval:
 
     def in_flow_order(self) -> Iterator[StageInterval | QueueInterval]:
         """Yield the stages and the queues: each stage before the queue that it fills."""
-        filling: dict[str, list[StageInterval]] = {}
+        filling: dict[str | None, list[StageInterval]] = {}
         for stage in self.stages:
             filling.setdefault(stage.now.into, []).append(stage)
         for queue in self.queues:

@@ -122,7 +122,7 @@ class StageNumbers:
         where: the kind of worker: ``"thread"``, ``"task"``, ``"process"``, ``"interpreter"`` or, on
             a Ray cluster, ``"actor"``.
         source: name of the queue that its source reads; `None` if it reads something else.
-        into: name of the queue that it fills.
+        into: name of the queue that it fills; `None` if it fills none.
         workers: its current workers.
         resizable: whether its number of workers can change while it runs.
         taken: items taken from the source.
@@ -161,7 +161,7 @@ class StageNumbers:
     name: str
     where: str
     source: str | None
-    into: str
+    into: str | None
     workers: tuple[WorkerNumbers, ...] = field(metadata=ALL_LISTED)
     resizable: bool
     taken: int = field(metadata=COUNT)

@@ -375,7 +375,7 @@ class SimpleDelivery(ThreadDelivery):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self._to_row, self._try_enqueue = job.into.sync._steps_of_enqueue() or (None, _never)
+        self._to_row, self._try_enqueue = job.into.sync._steps_of_enqueue() or (None, never_enqueue)
         self._by_item = job.by_item
 
     @property
@@ -402,7 +402,8 @@ class SimpleDelivery(ThreadDelivery):
                 self._job.notify_room()
 
 
-def _never(row: Any) -> bool:
+def never_enqueue(row: Any) -> bool:
+    """Return false: the queue has an `enqueue` of its own, which has to be called."""
     return False
 
 

@@ -241,9 +241,9 @@ def test_a_killed_task_is_reported_with_its_place(coord: Any, cluster: Any) -> N
 
 def grow_silent(actor: Any, pid: int) -> None:
     """In the actor: as if nothing had been heard of a process for a minute."""
-    for member in actor._members.values():
+    for life, member in actor._register._members.items():
         if f"process {pid} " in member.place:
-            member.heard -= 60
+            actor._heard[life] -= 60
 
 
 def test_a_death_is_reported_without_a_join(coord: Any, cluster: Any) -> None:

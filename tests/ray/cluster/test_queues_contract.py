@@ -7,11 +7,12 @@ cluster does not have; and all kinds of queues where one is enough.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.kit.bodies import Body, bodies_of
 from tests.kit.worlds import KINDS, AwaitedQueue, ThreadWorld
 from tests.queues import test_queue_core as bodies
 from tests.ray.marks import MARKS
@@ -113,29 +114,10 @@ LEFT_OUT = {
 """By the reason why."""
 
 
-def with_parameters(method: Any) -> Iterator[dict[str, Any]]:
-    """The values that a body is run with, as its own marks say them."""
-    marks = [mark for mark in getattr(method, "pytestmark", []) if mark.name == "parametrize"]
-    if not marks:
-        yield {}
-        return
-    (mark,) = marks
-    names, values = mark.args
-    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
-    for value in values:
-        yield dict(zip(names, value if len(names) > 1 else [value], strict=True))
-
-
-def chosen() -> Iterator[Any]:
+def chosen() -> list[Any]:
     left_out = set().union(*LEFT_OUT.values())
-    for case in vars(bodies).values():
-        if not inspect.isclass(case) or case.__module__ != bodies.__name__:
-            continue
-        for name, method in vars(case).items():
-            if name.startswith("test_") and name not in left_out:
-                for place, values in enumerate(with_parameters(method)):
-                    number = f"-{place}" if values else ""
-                    yield pytest.param(case, method, values, id=f"{case.__name__}.{name}{number}")
+    found = bodies_of(bodies, left_out, ["kind"])
+    return [parameter for parameter in found if parameter.values[0].case is not None]
 
 
 def test_what_is_left_out_is_there() -> None:
@@ -143,11 +125,6 @@ def test_what_is_left_out_is_there() -> None:
     assert set().union(*LEFT_OUT.values()) <= names
 
 
-@pytest.mark.parametrize(("case", "method", "values"), list(chosen()))
-def test_is_that_of_one_program(case: Any, method: Any, values: Any, share: Any) -> None:
-    world = RayWorld(share)
-    arguments = {"world": world, "kind": KINDS[0], **values}
-    taken = {
-        name: arguments[name] for name in inspect.signature(method).parameters if name != "self"
-    }
-    world.run(lambda: method(case(), **taken))
+@pytest.mark.parametrize("body", chosen())
+def test_is_that_of_one_program(body: Body, share: Any) -> None:
+    body.run(RayWorld(share), kind=KINDS[0])

@@ -9,25 +9,10 @@ from aioqueue.compat.v1.contrib.providers import slim
 from aioqueue.compat.v1.datasets import dataset as _datasets
 from aioqueue.compat.v1.datasets.iterator import Iterator
 from aioqueue.compat.v1.inputs.buckets import bucket, bucket_by_sequence_length
+from aioqueue.compat.v1.ops import tables as _tables
+from aioqueue.compat.v1.ops import variables as _variables
 from aioqueue.compat.v1.ops.sparse import is_tensor
 from aioqueue.compat.v1.ops.static import constant_value
-from aioqueue.compat.v1.ops.tables import (
-    HashTable,
-    IdTableWithHashBuckets,
-    KeyValueTensorInitializer,
-    TextFileIndex,
-    TextFileInitializer,
-    index_table_from_file,
-    index_table_from_tensor,
-    index_to_string_table_from_file,
-    index_to_string_table_from_tensor,
-)
-from aioqueue.compat.v1.ops.variables import (
-    assert_global_step,
-    create_global_step,
-    get_global_step,
-    get_or_create_global_step,
-)
 from aioqueue.compat.v1.queues.staging import StagingArea
 
 __all__ = ("data", "framework", "lookup", "slim", "staging", "training", "util")
@@ -50,16 +35,21 @@ data = namespace(
 framework = namespace(
     f"{__name__}.framework",
     "``tf.contrib.framework``: the global step, under its old names.",
-    *(assert_global_step, create_global_step, get_global_step, get_or_create_global_step),
+    *(
+        _variables.assert_global_step,
+        _variables.create_global_step,
+        _variables.get_global_step,
+        _variables.get_or_create_global_step,
+    ),
     *(is_tensor, nest),
 )
 lookup = namespace(
     f"{__name__}.lookup",
     "``tf.contrib.lookup``: tables, and index tables of vocabularies.",
-    *(HashTable, IdTableWithHashBuckets),
-    *(KeyValueTensorInitializer, TextFileIndex, TextFileInitializer),
-    *(index_table_from_file, index_table_from_tensor),
-    *(index_to_string_table_from_file, index_to_string_table_from_tensor),
+    *(_tables.HashTable, _tables.IdTableWithHashBuckets),
+    *(_tables.KeyValueTensorInitializer, _tables.TextFileIndex, _tables.TextFileInitializer),
+    *(_tables.index_table_from_file, _tables.index_table_from_tensor),
+    *(_tables.index_to_string_table_from_file, _tables.index_to_string_table_from_tensor),
 )
 staging = namespace(
     f"{__name__}.staging", "``tf.contrib.staging``: where the next batches wait.", StagingArea

@@ -18,10 +18,7 @@ _TRUE, _FALSE = ("true", "1"), ("false", "0")
 
 
 class HParams:
-    """Values by name, as attributes: numbers, strings, booleans and lists of them.
-
-    ``hparam_def`` must be None: nothing is serialized. ``model_structure`` has no effect.
-    """
+    """Numbers, strings, booleans and lists of them by name; ``hparam_def`` must be None."""
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **values: Any) -> None:
         if hparam_def is not None:

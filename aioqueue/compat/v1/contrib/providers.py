@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from aioqueue.compat.v1 import gfile
@@ -21,18 +21,13 @@ from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.inputs.batchers import fifo_class, summarize_fullness
 from aioqueue.compat.v1.inputs.producers import string_input_producer
-from aioqueue.compat.v1.ops import arrays, control, math
+from aioqueue.compat.v1.ops import arrays, control, math, variables
 from aioqueue.compat.v1.ops import sparse as sparse_ops
 from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.images import codecs
 from aioqueue.compat.v1.ops.math import add_n
 from aioqueue.compat.v1.ops.sparse import sparse_reshape
 from aioqueue.compat.v1.ops.text import decode_raw
-from aioqueue.compat.v1.ops.variables import (
-    create_global_step,
-    get_global_step,
-    get_or_create_global_step,
-)
 from aioqueue.compat.v1.parsing.parsing import FixedLenFeature, parse_single_example
 from aioqueue.compat.v1.queues.queues import FIFOQueue, QueueBase, RandomShuffleQueue
 
@@ -72,7 +67,7 @@ class DataProvider:
         return self._num_samples
 
 
-class Dataset:
+class Dataset(SimpleNamespace):
     """A data set."""
 
     def __init__(
@@ -84,12 +79,9 @@ class Dataset:
         items_to_descriptions: Any,
         **kwargs: Any,
     ) -> None:
-        self.data_sources = data_sources
-        self.reader = reader
-        self.decoder = decoder
-        self.num_samples = num_samples
-        self.items_to_descriptions = items_to_descriptions
-        self.__dict__.update(kwargs)
+        given = data_sources, reader, decoder, num_samples, items_to_descriptions
+        names = ["data_sources", "reader", "decoder", "num_samples", "items_to_descriptions"]
+        super().__init__(**dict(zip(names, given, strict=True)), **kwargs)
 
 
 class ParallelReader:
@@ -105,35 +97,26 @@ class ParallelReader:
         if num_readers < 1:
             raise ValueError(f"num_readers: got {num_readers!r}; expected at least 1")
         self._readers = [reader_class(**(reader_kwargs or {})) for _ in range(num_readers)]
-        self._common_queue = common_queue
-
-    @property
-    def common_queue(self) -> QueueBase:
-        """The queue."""
-        return self._common_queue
-
-    @property
-    def num_readers(self) -> int:
-        """How many readers there are."""
-        return len(self._readers)
+        self.common_queue: QueueBase = common_queue
+        self.num_readers: int = num_readers
 
     def read(self, queue: QueueBase, name: str | None = None) -> Any:
         """Key and value of a record; adds a runner that fills the queue."""
-        self._fill([self._common_queue.enqueue(one.read(queue)) for one in self._readers])
-        return self._common_queue.dequeue(name=name)
+        self._fill([self.common_queue.enqueue(one.read(queue)) for one in self._readers])
+        return self.common_queue.dequeue(name=name)
 
     def read_up_to(self, queue: QueueBase, num_records: int, name: str | None = None) -> Any:
         """Keys and values of several records, of fewer at the end; adds a runner."""
         self._fill(
             [
-                self._common_queue.enqueue_many(one.read_up_to(queue, num_records))
+                self.common_queue.enqueue_many(one.read_up_to(queue, num_records))
                 for one in self._readers
             ]
         )
-        return self._common_queue.dequeue_up_to(num_records, name=name)
+        return self.common_queue.dequeue_up_to(num_records, name=name)
 
     def _fill(self, enqueues: list[Any]) -> None:
-        add_queue_runner(QueueRunner(self._common_queue, enqueues))
+        add_queue_runner(QueueRunner(self.common_queue, enqueues))
 
     def num_records_produced(self, name: str | None = None) -> graph.Tensor:
         """How many records the readers have read, int64."""
@@ -285,12 +268,7 @@ class ItemHandler:
     """Base class of what makes an item of the tensors of some features."""
 
     def __init__(self, keys: str | Sequence[str]) -> None:
-        self._keys = [keys] if isinstance(keys, str) else list(keys)
-
-    @property
-    def keys(self) -> list[str]:
-        """The features' names."""
-        return self._keys
+        self.keys: list[str] = [keys] if isinstance(keys, str) else list(keys)
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
         """The item."""
@@ -305,7 +283,6 @@ class ItemHandlerCallback(ItemHandler):
         self._func = func
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """What the function returns."""
         return self._func(keys_to_tensors)
 
 
@@ -335,7 +312,6 @@ class Tensor(ItemHandler):
         self._default_value = default_value
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The tensor."""
         tensor = keys_to_tensors[self._tensor_key]
         shape = self._shape
         if self._shape_keys:
@@ -366,7 +342,6 @@ class LookupTensor(Tensor):
         self._table = table
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """What the table has for it."""
         return self._table.lookup(super().tensors_to_item(keys_to_tensors))
 
 
@@ -392,7 +367,6 @@ class SparseTensor(ItemHandler):
         super().__init__([*keys, shape_key] if shape_key else keys)
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The vector."""
         places = keys_to_tensors[self._indices_key]
         values = keys_to_tensors[self._values_key]
         shape: Any = places.dense_shape
@@ -421,7 +395,6 @@ class Image(ItemHandler):
         repeated: bool = False,
         dct_method: str = "",
     ) -> None:
-        del dct_method
         self._image_key = image_key or "image/encoded"
         self._format_key = format_key or "image/format"
         super().__init__([self._image_key, self._format_key])
@@ -431,7 +404,6 @@ class Image(ItemHandler):
         self._repeated = repeated
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The picture, or pictures."""
         contents, kind = keys_to_tensors[self._image_key], keys_to_tensors[self._format_key]
         if self._repeated:
             return control.map_fn(lambda one: self._decoded(one, kind), contents, self._dtype)
@@ -467,7 +439,6 @@ class BoundingBox(ItemHandler):
         super().__init__([prefix + one for one in sides])
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The boxes."""
         sides = []
         for key in self.keys:
             side = keys_to_tensors[key]
@@ -486,11 +457,9 @@ class TFExampleDecoder(DataDecoder):
         self._items_to_handlers = dict(items_to_handlers)
 
     def list_items(self) -> list[str]:
-        """The names of the items."""
         return list(self._items_to_handlers)
 
     def decode(self, data: Any, items: Sequence[str] | None = None) -> list[Any]:
-        """The tensors of some items."""
         example = parse_single_example(data, self._keys_to_features)
         for key, feature in sorted(self._keys_to_features.items()):
             if isinstance(feature, FixedLenFeature):
@@ -512,7 +481,7 @@ def _part(name: str, text: str, *things: Any) -> ModuleType:
 slim = namespace(
     SLIM,
     __doc__ or "",
-    *(create_global_step, get_global_step, get_or_create_global_step),
+    *(variables.create_global_step, variables.get_global_step, variables.get_or_create_global_step),
     _part("data_decoder", "what decoders of records have in common", DataDecoder),
     _part("data_provider", "tensors, by the names of their items", DataProvider),
     _part("dataset", "where a data set is, and how it is read and decoded", Dataset),

@@ -1,9 +1,4 @@
-"""`tf.train.Coordinator` and `tf.train.LooperThread`, on the coordinator of `aioqueue.sync`.
-
-The native coordinator does the waiting: the stop is its stop, and its `join` watches the threads,
-so nothing polls. This module adds TensorFlow's rule for failures: `join` raises the first one, and
-none that comes after a stop without a failure.
-"""
+"""`tf.train.Coordinator` and `LooperThread`, on `aioqueue.sync`: `join` raises one failure."""
 
 from __future__ import annotations
 
@@ -48,10 +43,9 @@ class Coordinator:
         return f"<{type(self).__name__} {state}, {len(self._failures)} failures>"
 
     def request_stop(self, ex: _Report = None) -> None:
-        """Ask all threads to stop, because of an exception if one is given.
+        """Ask all threads to stop; `join` raises the first exception that is given.
 
-        `join` raises the first exception. Its ``__cause__`` lists the exceptions that are reported
-        after it. Exceptions that are reported after a stop without an exception are dropped.
+        Its ``__cause__`` lists those after it. After a stop without an exception, all are dropped.
         """
         error = _exception_of(ex)
         if isinstance(error, self._clean_types):
@@ -110,10 +104,7 @@ class Coordinator:
         stop_grace_period_secs: float = 120,
         ignore_live_threads: bool = False,
     ) -> None:
-        """Wait until the threads have ended, and raise the first failure.
-
-        It does not request a stop: without a stop it waits until all threads end by themselves.
-        """
+        """Wait for the threads to end by themselves or after a stop; raise the first failure."""
         still_running: tuple[str, ...] = ()
         found: aioqueue.StillRunningError | None = None  # which says where they are
         try:
@@ -158,10 +149,7 @@ class Coordinator:
 
 
 class _Threads(set[threading.Thread]):
-    """The registered threads of a coordinator.
-
-    TensorFlow's coordinator has such a set, and some scripts add to it.
-    """
+    """The registered threads of a coordinator; some scripts add to them."""
 
     def __init__(self, stopping: sync.Coordinator) -> None:
         super().__init__()
@@ -187,8 +175,7 @@ class _Threads(set[threading.Thread]):
 class _Joined(threading.Thread):
     """A thread that the native coordinator waits for, without waking it at the stop.
 
-    The native stop ends the waits of its workers. TensorFlow's does not: a consumer still takes
-    the elements that arrive, and a queue is closed after the waiting producers have enqueued.
+    TensorFlow's stop ends no waits: a consumer still takes the elements that arrive.
     """
 
     def __init__(self, thread: threading.Thread) -> None:
@@ -218,9 +205,7 @@ class _Joined(threading.Thread):
 class LooperThread(threading.Thread):
     """A daemon thread that calls a function again and again until its coordinator stops.
 
-    Calls follow a fixed grid of times that begins with the first call, made at once. The thread
-    catches up on missed calls without a pause. Subclasses may override `start_loop`, `run_loop`
-    and `stop_loop`.
+    Calls follow a fixed grid of times that begins with the first call; missed calls are made up.
     """
 
     def __init__(

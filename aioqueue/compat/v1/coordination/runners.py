@@ -34,9 +34,8 @@ class QueueRunnerDef:
 class QueueRunner:
     """Keeps a queue filled: one thread for each enqueue op, which runs it again and again.
 
-    A thread whose op raises one of the queue-closed exceptions ends quietly; when the last one has
-    ended so, the queue is closed. Any other exception is reported to the coordinator; without
-    one it goes to ``exceptions_raised`` and the thread's excepthook, and the queue stays open.
+    One of the queue-closed exceptions ends a thread quietly, and the last such thread closes the
+    queue. Any other one goes to the coordinator; without one, to ``exceptions_raised``.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
-"""Values to tensors: `constant` and `convert_to_tensor`.
+"""Values to tensors: `constant` and `convert_to_tensor`, by TensorFlow 1's rules.
 
-Python numbers become float32 and int32 (int64 if they need it), text becomes ``bytes``, and NumPy
-values keep their type. Where a dtype is asked for, Python values must be of its kind, while NumPy
-values are cast without a word: TensorFlow 1's rules.
+Python numbers become float32 and int32 (int64 if they need it), text ``bytes``; with a dtype,
+Python values must be of its kind, and NumPy values are cast without a word.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 
+__all__ = ("constant", "convert_to_tensor", "register_tensor_conversion_function")
+
 Converter = Callable[..., Any]
 
 
@@ -34,10 +35,7 @@ def plain_value(array: Any) -> Any:
 
 
 def freeze(value: Any) -> Any:
-    """The value, read-only if it is an array, through a view: for what outlives a step.
-
-    A fetch gives such arrays out as copies.
-    """
+    """The value; an array as a read-only view: a fetch gives copies of it."""
     if isinstance(value, np.ndarray) and value.flags.writeable:
         value = value.view()
         value.flags.writeable = False
@@ -115,13 +113,9 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 }
 
 _PLAIN: dict[str, set[type]] = {
-    "i": {int, bool},
-    "u": {int, bool},
-    "f": {float, int, bool},
-    "c": {complex, float, int, bool},
-    "b": {bool},
-    "O": {str, bytes},
-}
+    "i": {int, bool}, "u": {int, bool}, "f": {float, int, bool}, "c": {complex, float, int, bool},
+    "b": {bool}, "O": {str, bytes},
+}  # fmt: skip
 """Of each kind the types that need no closer look: lists of them are checked all at once."""
 
 
@@ -205,11 +199,7 @@ _converters: list[tuple[int, tuple[type, ...], Converter]] = []
 def register_tensor_conversion_function(
     base_type: type | tuple[type, ...], conversion_func: Converter, priority: int = 100
 ) -> None:
-    """Let `convert_to_tensor` take objects of another type.
-
-    Functions of smaller ``priority`` are asked first. One that returns ``NotImplemented`` leaves
-    the object to the next.
-    """
+    """Let `convert_to_tensor` take another type; smaller ``priority`` is asked first."""
     types = base_type if isinstance(base_type, tuple) else (base_type,)
     if not types or not all(isinstance(one, type) for one in types):
         raise TypeError("base_type must be a type or a tuple of types.")

@@ -10,12 +10,11 @@ from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Graph, Kernel, Operation, Tensor, default_graphs
 from aioqueue.compat.v1.core.shapes import TensorShape
 
+__all__ = ("get_default_graph", "reset_default_graph")
+
 
 class _Bottom(threading.local):
-    """The graph below all that a thread has made the default, made when it is first needed.
-
-    TensorFlow has one such graph per thread as well: a new thread does not see its starter's.
-    """
+    """The graph below all that a thread has made the default, made when it is first needed."""
 
     def __init__(self) -> None:
         self.graph: Graph | None = None
@@ -65,10 +64,7 @@ def op(
     waits: bool = False,
     attrs: Mapping[str, Any] | None = None,
 ) -> Operation:
-    """Add an operation to the graph of its inputs, or to the default graph if it has none.
-
-    The arguments are those of `Graph.create_op`.
-    """
+    """Add an operation to the graph of its inputs, or the default one; see `Graph.create_op`."""
     return graph_of(inputs).create_op(
         op_type, inputs, outputs, kernel, name=name, waits=waits, attrs=attrs
     )

@@ -11,42 +11,19 @@ from typing import Any
 import numpy as np
 
 __all__ = (
-    "DType",
-    "as_dtype",
-    "bool",
-    "complex64",
-    "complex128",
-    "double",
-    "float16",
-    "float32",
-    "float64",
-    "half",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "resource",
-    "string",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "variant",
-)
+    "DType", "as_dtype", "bool", "complex64", "complex128", "double", "float16", "float32",
+    "float64", "half", "int8", "int16", "int32", "int64", "resource", "string", "uint8", "uint16",
+    "uint32", "uint64", "variant",
+)  # fmt: skip
 
 _Bool = bool  # tf.bool, below, hides the builtin
 
 
 class DType:
-    """The type of a tensor's elements.
+    """The type of a tensor's elements: ``tf.float32 == np.float32 == "float32"``.
 
-    Equal to whatever `as_dtype` makes the same of: ``tf.float32 == np.float32 == "float32"``.
-
-    Attributes:
-        name: TensorFlow's name, such as ``"float32"``.
-        as_datatype_enum: TensorFlow's number of this type, which serialized records carry.
-        as_numpy_dtype: the NumPy type, such as `numpy.float32`; `numpy.object_` for strings.
-        numpy: the same as a `numpy.dtype` instance.
+    ``as_datatype_enum`` is TensorFlow's number of it; ``numpy`` is a `numpy.dtype`, objects for
+    strings, and ``as_numpy_dtype`` is its class.
     """
 
     __slots__ = ("as_datatype_enum", "as_numpy_dtype", "name", "numpy")
@@ -177,20 +154,10 @@ _ALL = (
 )
 _BY_NUMPY = {one.numpy: one for one in _ALL if one.numpy.kind != "O"}
 _BY_KEY: dict[Any, DType] = {
-    **{one.name: one for one in _ALL},
-    **{one.as_datatype_enum: one for one in _ALL},
-    "half": float16,
-    "float": float32,
-    "double": float64,
-    float: float32,
-    int: int32,
-    _Bool: bool,
-    complex: complex128,
-    str: string,
-    bytes: string,
-    object: string,
-    np.object_: string,
-}
+    **{one.name: one for one in _ALL}, **{one.as_datatype_enum: one for one in _ALL},
+    "half": float16, "float": float32, "double": float64, float: float32, int: int32, _Bool: bool,
+    complex: complex128, str: string, bytes: string, object: string, np.object_: string,
+}  # fmt: skip
 
 
 def as_dtype(type_value: Any) -> DType:

@@ -1,9 +1,7 @@
 """Graphs of deferred operations: `Graph`, `Operation`, `Tensor` and `Body`.
 
-A graph knows its operations, an operation its graph, its tensors and the function body that it is
-part of, a tensor its operation: one structure, and therefore one file. Nothing here computes. An
-operation holds a *kernel*, a function of values; a session calls the kernels of the operations that
-a fetch needs, each once, in an order that inputs and control inputs allow.
+They know each other, and therefore stand in one file. Nothing here computes: an operation holds a
+*kernel*, a function of values, and a session calls the kernels that a fetch needs.
 """
 
 from __future__ import annotations
@@ -19,6 +17,8 @@ from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
 
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, check_equal_dims
+
+__all__ = ("Graph", "Operation", "Tensor")
 
 Kernel = Callable[..., Any]
 """``kernel(step, *values)``; returns nothing, a bare value or a tuple, as the op has outputs."""
@@ -38,11 +38,7 @@ class _Binary(Protocol[T_co]):
 
 
 class Operators(Generic[T_co]):
-    """Arithmetic, comparison, logic, indexing and NumPy's functions: each makes an op.
-
-    ``==`` and ``!=`` make none. They compare tensors as objects, so that tensors can be keys of a
-    ``feed_dict``. `equal` and `not_equal` compare their values.
-    """
+    """Arithmetic, logic, indexing and NumPy's functions make ops; ``==`` and ``!=`` do not."""
 
     __slots__ = ()
 
@@ -144,10 +140,7 @@ T = TypeVar("T")
 
 
 class DefaultStack(threading.local, Generic[T]):
-    """The things that ``with thing.as_default():`` has made the default in the calling thread.
-
-    A new thread starts with none, whatever the thread that started it had.
-    """
+    """What ``with thing.as_default():`` has made the default in a thread; new threads have none."""
 
     def __init__(self) -> None:
         self._stack: list[T] = []
@@ -234,8 +227,6 @@ def check_operation_name(name: str) -> None:
 
 
 class _Scope(threading.local):
-    """The name scope that the calling thread is in."""
-
     def __init__(self) -> None:
         self.name = ""
 
@@ -252,10 +243,7 @@ class _Controller:
 
 
 class _Blocks(threading.local):
-    """What applies to new operations: their control dependencies, function body and container.
-
-    Each thread has blocks of its own.
-    """
+    """What applies to a thread's new operations: control dependencies, function body, container."""
 
     def __init__(self, beginning: list[_Controller]) -> None:
         self.body: Body | None = None
@@ -264,7 +252,6 @@ class _Blocks(threading.local):
 
     @contextmanager
     def after(self, operations: Collection[Operation] | None) -> Iterator[None]:
-        """Operations made within the block run after these; None frees them of those around."""
         controller = _Controller(operations)
         around = [] if controller.clears else self.controllers
         with self._replaced("controllers", [*around, controller]):
@@ -272,13 +259,11 @@ class _Blocks(threading.local):
 
     @contextmanager
     def inside(self, body: Body | None) -> Iterator[None]:
-        """Operations made within the block are part of `body`, free of order from outside."""
         with self._replaced("body", body), self._replaced("controllers", []):
             yield
 
     @contextmanager
     def within(self, container: str) -> Iterator[None]:
-        """Operations made within the block keep what outlives a run in this container."""
         with self._replaced("container", container):
             yield
 
@@ -293,7 +278,6 @@ class _Blocks(threading.local):
         return list(found)
 
     def note(self, made: Operation) -> None:
-        """A new operation comes after all that it has to come after."""
         for controller in self.controllers:
             controller.seen.add(made)
 
@@ -311,36 +295,21 @@ _NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 
 
 class Tensor(Operators["Tensor"]):
-    """A handle on one output of an operation: no value, but a name, a dtype and a static shape.
+    """A handle on one output of an operation; two are equal if they are the same one.
 
-    Made by operations only. Two tensors are equal if they are the same one.
-
-    Attributes:
-        op: the operation that makes the value.
-        value_index: which of its operation's outputs this is.
-        dtype: the type of the elements.
-        shape: what is known of the shape before anything runs.
-        device: always empty: there is one device.
+    ``shape`` is what is known of it before anything runs; ``value_index``, which output it is.
     """
 
     device: str = ""
 
     def __init__(self, op: Operation, value_index: int, dtype: DType, shape: TensorShape) -> None:
         self.op: Operation = op
+        self.graph: Graph = op.graph
+        self.name: str = f"{op.name}:{value_index}"
         self.value_index: int = value_index
         self.dtype: DType = dtype
         self.shape: TensorShape = shape
         self._consumers: list[Operation] = []
-
-    @property
-    def name(self) -> str:
-        """``"<operation>:<index>"``."""
-        return f"{self.op.name}:{self.value_index}"
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that the operation is part of."""
-        return self.op.graph
 
     def get_shape(self) -> TensorShape:
         """The same as `shape`."""
@@ -398,16 +367,9 @@ class Tensor(Operators["Tensor"]):
 
 
 class Operation:
-    """One deferred computation of a graph.
-
-    Made by `Graph.create_op`. A session that needs it calls its kernel once per run.
+    """One deferred computation of a graph, whose kernel a session calls once per run.
 
     Attributes:
-        graph: the graph that it is part of.
-        name: its full name, unique in the graph.
-        type: what it does, such as ``"Identity"``.
-        inputs: the tensors whose values the kernel gets.
-        device: always empty: there is one device.
         kernel: ``kernel(step, *input values)``, which computes the outputs' values.
         waits: whether the kernel may block until another thread acts.
         attrs: what the operation's type says besides inputs; never changed.
@@ -494,11 +456,8 @@ class Body:
     """The operations of a function that was traced, and what they take from outside.
 
     Attributes:
-        graph: the graph that they are part of.
-        outer: the body around this one, if there is one.
         captures: the tensors from outside that they use, in the order of first use.
         controls: the operations from outside that must run before any of them.
-        operations: themselves.
         outputs: the tensors and operations that the function returned, flattened by who traced it.
     """
 
@@ -546,11 +505,7 @@ class Body:
 
 
 class Graph:
-    """Operations and the tensors between them, by name.
-
-    Any number of sessions may run one graph, from any threads. Several threads may add to it; each
-    of them has name scopes and control dependencies of its own.
-    """
+    """Operations and the tensors between them, by name; threads may add to it and run it."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -592,10 +547,9 @@ class Graph:
                 ``bytes`` for scalar strings and arrays of them for others. It changes none of
                 them, and returns nothing for no outputs, the bare value for one, else a tuple.
             name: made unique in the current name scope; one that ends in ``/`` is taken as it is.
-            waits: whether the kernel may block. Such an operation may have
-                ``attrs["try_now"]``, a kernel that answers `WOULD_WAIT` instead of blocking.
-            attrs: what else is to be known of it. An operation that keeps something from run to run
-                has a ``"container"`` among them, which is filled in here.
+            waits: whether the kernel may block; ``attrs["try_now"]`` is then a kernel that answers
+                `WOULD_WAIT` instead.
+            attrs: what else is to be known of it; a ``"container"`` among them is filled in here.
         """
         self.check_not_finalized()
         for one in inputs:
@@ -828,30 +782,21 @@ class Graph:
     @contextmanager
     def device(self, device_name_or_function: Any) -> Iterator[None]:
         """Accepted and without effect: there is one device."""
-        del device_name_or_function
         yield
 
     @contextmanager
     def colocate_with(self, op: Any, ignore_existing: bool = False) -> Iterator[None]:
         """Accepted and without effect: there is one device."""
-        del op, ignore_existing
         yield
 
     @contextmanager
     def container(self, container_name: str) -> Iterator[str]:
-        """What operations made within the block keep from run to run is kept in this container.
-
-        Those of one shared name in two containers are two, and `Session.reset` can release the
-        containers of a server one by one.
-        """
+        """A name for what operations made within the block keep, which `Session.reset` takes."""
         with self._blocks.within(container_name):
             yield container_name
 
     def switch_to_thread_local(self) -> None:
-        """Threads that are new to the graph begin with the caller's control dependencies.
-
-        Each thread has control dependencies of its own, whether this is called or not.
-        """
+        """Threads that are new to the graph begin with the caller's control dependencies."""
         if not self._thread_begins_with:
             self._thread_begins_with += self._blocks.controllers
 

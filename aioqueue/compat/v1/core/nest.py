@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+__all__ = ("assert_same_structure", "flatten", "is_nested", "map_structure", "pack_sequence_as")
+
 
 def is_nested(structure: Any) -> bool:
     """Whether it has parts: a list, a tuple, a named tuple or a dict."""

@@ -11,29 +11,12 @@ from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
 from aioqueue.core.elements.philox import DEFAULT_GRAPH_SEED
 
 __all__ = (
-    "GraphKeys",
-    "add_to_collection",
-    "add_to_collections",
-    "colocate_with",
-    "container",
-    "control_dependencies",
-    "device",
-    "disable_control_flow_v2",
-    "disable_eager_execution",
-    "disable_resource_variables",
-    "disable_tensor_equality",
-    "disable_v2_behavior",
-    "disable_v2_tensorshape",
-    "enable_resource_variables",
-    "executing_eagerly",
-    "get_collection",
-    "get_collection_ref",
-    "get_seed",
-    "init_scope",
-    "name_scope",
-    "op_scope",
-    "set_random_seed",
-)
+    "GraphKeys", "add_to_collection", "add_to_collections", "colocate_with", "container",
+    "control_dependencies", "device", "disable_control_flow_v2", "disable_eager_execution",
+    "disable_resource_variables", "disable_tensor_equality", "disable_v2_behavior",
+    "disable_v2_tensorshape", "enable_resource_variables", "executing_eagerly", "get_collection",
+    "get_collection_ref", "get_seed", "init_scope", "name_scope", "op_scope", "set_random_seed",
+)  # fmt: skip
 
 
 def executing_eagerly() -> bool:
@@ -91,16 +74,10 @@ class GraphKeys:
 
 
 class name_scope:  # noqa: N801  # TensorFlow's name
-    """Names of operations made within ``with tf.name_scope(name) as scope:`` begin with `name`.
-
-    The block's graph, that of the tensors in `values`, is the default graph within the block.
-    """
+    """Names of operations made within the block begin with `name`, in the graph of `values`."""
 
     def __init__(
-        self,
-        name: str | None,
-        default_name: str | None = None,
-        values: Iterable[Any] | None = None,
+        self, name: str | None, default_name: str | None = None, values: Iterable[Any] | None = None
     ) -> None:
         for what, given in (("name", name), ("default_name", default_name)):
             if given is not None and not isinstance(given, str):
@@ -194,11 +171,7 @@ def set_random_seed(seed: int | None) -> None:
 
 
 def get_seed(op_seed: int | None, graph: Graph | None = None) -> tuple[int | None, int | None]:
-    """The two seeds of a random op made now: TensorFlow's rule.
-
-    An op without a seed of its own, in a graph that has one, gets the number of operations made so
-    far. Neither: no seeds, and other numbers each time.
-    """
+    """The seeds of a random op made now; None without any: TensorFlow's rule."""
     graph = get_default_graph() if graph is None else graph
     if graph.seed is None and op_seed is None:
         return None, None

@@ -1,15 +1,12 @@
-"""Static shapes: what is known of a tensor's shape before anything runs.
-
-`TensorShape` is a list of `Dimension`. The shape may be unknown, and so may each dimension.
-Iterating and indexing give `Dimension` objects, whose ``.value`` is an ``int`` or ``None``, as
-scripts for TensorFlow 1 expect.
-"""
+"""Static shapes, of dimensions whose ``.value`` is an ``int``, or ``None`` if unknown."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, SupportsIndex, overload
+
+__all__ = ("Dimension", "TensorShape", "dimension_at_index", "dimension_value")
 
 
 class _Arithmetic(Protocol):
@@ -30,10 +27,7 @@ def _arithmetic(function: Callable[[int, int], int]) -> Any:
 
 
 class Dimension:
-    """One dimension of a static shape: a number of elements, or unknown.
-
-    Arithmetic and comparison with an unknown dimension give an unknown one and ``None``.
-    """
+    """A size, or unknown: then sums are unknown too, and comparisons are ``None``."""
 
     __slots__ = ("_value",)
 

@@ -32,10 +32,7 @@ from aioqueue.compat.v1.datasets.elements import (
     check_shard,
 )
 from aioqueue.compat.v1.datasets.iterator import Iterator as DatasetIterator
-from aioqueue.compat.v1.datasets.iterator import (
-    make_initializable_iterator,
-    make_one_shot_iterator,
-)
+from aioqueue.compat.v1.datasets.iterator import make_initializable_iterator, make_one_shot_iterator
 from aioqueue.compat.v1.datasets.stages import Interleaved, Row, Rows, Windows
 from aioqueue.compat.v1.ops.arrays import size
 from aioqueue.compat.v1.ops.building import call_python, invalid
@@ -43,13 +40,9 @@ from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.control import identity, placeholder
 from aioqueue.compat.v1.ops.files import existing_files, file_errors
 from aioqueue.compat.v1.ops.static import shape_value
-from aioqueue.compat.v1.readers.records import (
-    Record,
-    TFRecordOptions,
-    fixed_length_file,
-    line_file,
-    tf_record_file,
-)
+from aioqueue.compat.v1.readers import records
+
+__all__ = ("Dataset", "FixedLengthRecordDataset", "TFRecordDataset", "TextLineDataset")
 
 
 def _target(info: TensorInfo, shape: Any) -> Tensor:
@@ -150,11 +143,7 @@ def _yielded(info: TensorInfo, leaf: Any) -> Any:
 
 
 class Dataset(Elements):
-    """Elements, one after another: tensors, or tuples and dicts of them in any nesting.
-
-    Made by the static methods, such as `from_tensor_slices`; every other method returns a dataset
-    that does something with the elements of this one. An iterator goes through them, in a session.
-    """
+    """Elements, one after another: tensors, or tuples and dicts of them in any nesting."""
 
     def __repr__(self) -> str:
         return f"<tf.data.Dataset shapes: {self.output_shapes}, types: {self.output_types}>"
@@ -304,7 +293,6 @@ class Dataset(Elements):
         num_parallel_calls: int | None = None,
     ) -> Dataset:
         """A dataset like that of `flat_map`, whose datasets take turns."""
-        del num_parallel_calls
         if cycle_length < 1 or block_length < 1:
             raise ValueError("`cycle_length` and `block_length` must be > 0")
         given, body, inner = self._traced(map_func)
@@ -347,13 +335,7 @@ class Dataset(Elements):
         return _traced_with([(*info.held, "arg") for info in infos], call)
 
     def _stage(self, make: Callable[..., Start], *numbers: Any, spec: Any = None) -> Dataset:
-        """A dataset of what a stage does with the elements of this one.
-
-        Args:
-            make: takes what begins with the rows, and the numbers.
-            numbers: int64 scalars.
-            spec: of its elements, if they are not as these.
-        """
+        """A dataset of what `make` begins with these rows and the values of int64 scalars."""
         tensors = [convert_to_tensor(one, dtype=int64) for one in numbers]
 
         def begin(run: DatasetRun) -> Start:
@@ -423,11 +405,7 @@ class Dataset(Elements):
         seed: int | None = None,
         reshuffle_each_iteration: bool | None = None,
     ) -> Dataset:
-        """A dataset of the same elements in random order, drawn from a buffer.
-
-        The same seed gives the order that TensorFlow gave. Without one here, and with one of the
-        graph, the order is the same each time, but another one than TensorFlow's.
-        """
+        """Elements drawn from a buffer: TensorFlow's order, for an op's seed."""
         seeds = get_seed(seed)
         again = reshuffle_each_iteration is not False
 
@@ -465,7 +443,6 @@ class Dataset(Elements):
 
     def cache(self, filename: Any = "") -> Dataset:
         """A dataset that remembers its elements, once all of them have been there."""
-        del filename
         return self._stage(stages.Cache)
 
     def shard(self, num_shards: Any, index: Any) -> Dataset:
@@ -499,11 +476,7 @@ class Dataset(Elements):
         return Dataset(nest.packed(self._spec, infos), begin, [self, dataset])
 
     def prefetch(self, buffer_size: Any) -> Dataset:
-        """The same dataset: elements are made when they are asked for.
-
-        To make them ahead, let a `tf.train.QueueRunner` put them into a queue.
-        """
-        del buffer_size
+        """The same dataset: only a `tf.train.QueueRunner` makes elements ahead."""
         return self
 
     def apply(self, transformation_func: Callable[[Dataset], Dataset]) -> Dataset:
@@ -537,12 +510,7 @@ def _captures(body: Body) -> list[Tensor]:
 def _traced_with(
     arguments: Sequence[tuple[Any, Any, str]], function: Callable[..., Any]
 ) -> tuple[list[Tensor], Body, Any]:
-    """Call a function with placeholders: those, its body, what it returns.
-
-    Args:
-        arguments: dtype, shape and name of each placeholder.
-        function: takes the placeholders.
-    """
+    """Call a function with placeholders (dtype, shape, name): those, its body, what it returns."""
     given: list[Tensor] = []
 
     def call() -> Any:
@@ -583,15 +551,12 @@ class TextLineDataset(Dataset):
         buffer_size: Any = None,
         num_parallel_reads: Any = None,
     ) -> None:
-        compression = TFRecordOptions.get_compression_type_string(compression_type)
-        _of_files(self, filenames, lambda path: line_file(path, 0, compression))
+        compression = records.TFRecordOptions.get_compression_type_string(compression_type)
+        _of_files(self, filenames, lambda path: records.line_file(path, 0, compression))
 
 
 class TFRecordDataset(Dataset):
-    """The records of TFRecord files; the arguments are those of `TextLineDataset`.
-
-    Needs the extra ``tfrecord``.
-    """
+    """The records of TFRecord files. Needs the extra ``tfrecord``."""
 
     def __init__(
         self,
@@ -600,9 +565,12 @@ class TFRecordDataset(Dataset):
         buffer_size: Any = None,
         num_parallel_reads: Any = None,
     ) -> None:
-        compression = TFRecordOptions.get_compression_type_string(compression_type)
+        compression = records.TFRecordOptions.get_compression_type_string(compression_type)
         _of_files(
-            self, filenames, lambda path: tf_record_file(path, compression), keeps_damaged=False
+            self,
+            filenames,
+            lambda path: records.tf_record_file(path, compression),
+            keeps_damaged=False,
         )
 
 
@@ -619,10 +587,10 @@ class FixedLengthRecordDataset(Dataset):
         compression_type: str | None = None,
         num_parallel_reads: Any = None,
     ) -> None:
-        compression = TFRecordOptions.get_compression_type_string(compression_type)
+        compression = records.TFRecordOptions.get_compression_type_string(compression_type)
         header, footer = header_bytes or 0, footer_bytes or 0
 
-        def read(path: str) -> Iterator[Record]:
+        def read(path: str) -> Iterator[records.Record]:
             if record_bytes < 1:
                 raise invalid("`record_bytes` must be > 0")
             for name, count in (("header_bytes", header), ("footer_bytes", footer)):
@@ -630,7 +598,7 @@ class FixedLengthRecordDataset(Dataset):
                     raise invalid(f"`{name}` must be >= 0")
             if not compression and "://" not in path:
                 _check_multiple(path, record_bytes, header, footer)
-            return fixed_length_file(path, compression, record_bytes, header, footer, 0)
+            return records.fixed_length_file(path, compression, record_bytes, header, footer, 0)
 
         _of_files(self, filenames, read)
 
@@ -649,7 +617,7 @@ def _check_multiple(path: str, record: int, header: int, footer: int) -> None:
 def _of_files(
     dataset: Dataset,
     filenames: Any,
-    read: Callable[[str], Iterator[Record]],
+    read: Callable[[str], Iterator[records.Record]],
     keeps_damaged: bool = True,
 ) -> None:
     """Make a dataset of the records of files; the arguments are those of `_Records`."""
@@ -666,23 +634,16 @@ def _of_files(
 
 
 class _Records(Iterator[Row]):
-    """The records of files, one file after another.
-
-    As in TensorFlow, a file that gives no record because of an error is tried again whenever one is
-    asked for; after an error further on, it is passed over.
-    """
+    """Records of one file after another; only one that failed at once is tried again."""
 
     def __init__(
-        self,
-        paths: list[str],
-        read: Callable[[str], Iterator[Record]],
-        keeps_damaged: bool,
+        self, paths: list[str], read: Callable[[str], Iterator[records.Record]], keeps_damaged: bool
     ) -> None:
         self._paths = paths
         self._read = read
         self._keeps_damaged = keeps_damaged
         self._place = 0
-        self._records: Iterator[Record] | None = None
+        self._records: Iterator[records.Record] | None = None
         self._has_begun = False
 
     def __next__(self) -> Row:
@@ -866,7 +827,6 @@ def map_and_batch(
     num_parallel_calls: int | None = None,
 ) -> Transformation:
     """For `Dataset.apply`: `Dataset.map`, then `Dataset.batch`."""
-    del num_parallel_batches, num_parallel_calls
     return lambda dataset: dataset.map(map_func).batch(batch_size, drop_remainder)
 
 
@@ -891,7 +851,6 @@ def parallel_interleave(
     prefetch_input_elements: int | None = None,
 ) -> Transformation:
     """For `Dataset.apply`: `Dataset.interleave`; nothing is made ahead."""
-    del sloppy, buffer_output_elements, prefetch_input_elements
     return lambda dataset: dataset.interleave(map_func, cycle_length, block_length)
 
 

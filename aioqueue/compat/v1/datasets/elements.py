@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core.convert import convert_to_tensor, freeze
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype, variant
 from aioqueue.compat.v1.core.graph import Body, Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.datasets import nest
 from aioqueue.compat.v1.datasets.stages import Row, Rows
+from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.sparse import SparseTensor, pack_sparse, unpack_one
 
-Start = Callable[[], Rows]
-"""What begins to go through a dataset; once for each repetition of it."""
+Start = Callable[[], Rows]  # what begins to go through a dataset; once for each repetition of it
 
 
 class TensorInfo:
@@ -103,14 +102,7 @@ class Described:
 
 
 class Elements(Described):
-    """The form of elements, the tensors they depend on, and what begins to make them.
-
-    Args:
-        spec: what is known of the tensors of an element, in its nesting.
-        begin: prepares one iterator's way through them.
-        inputs: what they are made from.
-        tensors: whose values are needed besides.
-    """
+    """The form of elements, what begins to make them, and the tensors whose values it needs."""
 
     def __init__(
         self,
@@ -135,13 +127,11 @@ def check_shard(count: int, index: int) -> None:
         count, f"Number of shards must be greater than zero (currently num_shards = {count})."
     )
     if not 0 <= index < count:
-        raise errors.InvalidArgumentError(
-            None, None, f"Index must be between 0 and {count - 1} (currently index = {index})."
-        )
+        raise invalid(f"Index must be between 0 and {count - 1} (currently index = {index}).")
 
 
 def at_least_one(value: Any, message: str) -> int:
     """A number that must be positive."""
     if value < 1:
-        raise errors.InvalidArgumentError(None, None, message)
+        raise invalid(message)
     return int(value)

@@ -19,6 +19,11 @@ from aioqueue.compat.v1.ops.building import invalid, shape_text
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 from aioqueue.compat.v1.queues.resources import type_names
 
+__all__ = (
+    "Iterator", "get_output_classes", "get_output_shapes", "get_output_types",
+    "make_initializable_iterator", "make_one_shot_iterator",
+)  # fmt: skip
+
 SCALAR = TensorShape([])
 _HANDLE = b"iterator-"
 
@@ -34,7 +39,6 @@ class _Place:
         self._run: DatasetRun | None = None
 
     def begin(self, dataset: Elements, values: tuple[Any, ...], step: Any) -> None:
-        """Stand before the first element."""
         run = DatasetRun(dict(zip(dataset._sources, values, strict=True)), step)
         # Before the lock: if this fails, the iterator stays where it is, and others may go on.
         rows = dataset._begin(run)()
@@ -42,7 +46,6 @@ class _Place:
             self._run, self._rows = run, rows
 
     def get_next(self, step: Any) -> tuple[Any, ...]:
-        """The values of the next element."""
         with self._lock:
             if self._rows is None or self._run is None:
                 raise errors.FailedPreconditionError(
@@ -75,16 +78,12 @@ class Iterator(Described):
         output_types: Any, output_shapes: Any = None, shared_name: str | None = None
     ) -> Iterator:
         """An iterator without a dataset: `make_initializer` gives it one, and then others."""
-        del shared_name
         infos = _infos(output_types, output_shapes)
         return Iterator(nest.packed(output_types, infos), _handle("Iterator", infos), None)
 
     @staticmethod
     def from_string_handle(
-        string_handle: Any,
-        output_types: Any,
-        output_shapes: Any = None,
-        output_classes: Any = None,
+        string_handle: Any, output_types: Any, output_shapes: Any = None, output_classes: Any = None
     ) -> Iterator:
         """An iterator that is chosen in each run: by the handle that is fed as a string."""
         infos = _infos(output_types, output_shapes, output_classes)
@@ -133,11 +132,7 @@ class Iterator(Described):
         return _initializer(self._ref, dataset, name)
 
     def get_next(self, name: str | None = None) -> Any:
-        """Tensors of the next element: each run that needs them takes one.
-
-        Running them raises `tf.errors.OutOfRangeError` after the last element. Call this once, not
-        in a loop: each call adds an op to the graph.
-        """
+        """Tensors of the next element, which each run takes, until `tf.errors.OutOfRangeError`."""
         leaves = nest.flatten(self._spec)
         is_one = len(leaves) == 1
 
@@ -146,11 +141,7 @@ class Iterator(Described):
             return row[0] if is_one else row
 
         made = default_graph.op(
-            "IteratorGetNext",
-            [self._ref],
-            [info.held for info in leaves],
-            kernel,
-            name=name,
+            "IteratorGetNext", [self._ref], [info.held for info in leaves], kernel, name=name
         )
         given = [info.given(one) for info, one in zip(leaves, made.outputs, strict=True)]
         return nest.packed(self._spec, given)
@@ -192,7 +183,6 @@ def make_one_shot_iterator(dataset: Elements) -> Iterator:
 
 def make_initializable_iterator(dataset: Elements, shared_name: str | None = None) -> Iterator:
     """An iterator that begins at the first element whenever its ``initializer`` is run."""
-    del shared_name
     ref = _handle("IteratorV2", nest.flatten(dataset._spec))
     return Iterator(dataset._spec, ref, _initializer(ref, dataset, None))
 

@@ -7,10 +7,7 @@ from typing import Any
 
 
 def flatten(nest: Any) -> list[Any]:
-    """The leaves of a nest, those of a dict in the order of its sorted keys.
-
-    Lists are leaves: they become one tensor each.
-    """
+    """The leaves of a nest, those of a dict in the order of its keys; lists are leaves."""
     if isinstance(nest, tuple):
         return [leaf for part in nest for leaf in flatten(part)]
     if isinstance(nest, Mapping):

@@ -1,7 +1,6 @@
-"""What a dataset does when it is iterated: plain iterators over rows of values.
+"""What a dataset does when it is iterated: plain iterators over rows, tuples of leaves' values.
 
-A row is a tuple with the value of each leaf of an element. None of these iterators ends when the
-one before it raises: the next attempt goes on after the element that failed.
+None ends when the one before it raises: the next attempt goes on after the row that failed.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core.convert import plain_value
-from aioqueue.compat.v1.ops.building import array
+from aioqueue.compat.v1.ops.building import array, invalid, shape_text
 from aioqueue.compat.v1.ops.sparse import SparseRow, joined_rows
 from aioqueue.core.elements.philox import philox_blocks
 
@@ -28,9 +27,7 @@ def slices(values: Row) -> Rows:
     """Rows along the first axis of some arrays."""
     lengths = {len(value) for value in values}
     if len(lengths) > 1:
-        raise errors.InvalidArgumentError(
-            None, None, f"The components differ in size along axis 0: {sorted(lengths)}"
-        )
+        raise invalid(f"The components differ in size along axis 0: {sorted(lengths)}")
     return zip(*values, strict=True)
 
 
@@ -113,10 +110,7 @@ class Chain(Iterator[Row]):
 
 
 class Repeated(Iterator[Row]):
-    """The rows of an iterator again and again.
-
-    One without rows ends it, also if it would go on for ever.
-    """
+    """The rows of an iterator again and again; one without rows ends it."""
 
     def __init__(self, again: Callable[[], Rows], count: int) -> None:
         self._again = again
@@ -140,10 +134,7 @@ class Repeated(Iterator[Row]):
 
 
 class Zipped(Iterator[Row]):
-    """Rows of several iterators side by side, until one of them ends.
-
-    Where one fails, the others go on as well, so that what belongs together stays together.
-    """
+    """Rows of several iterators side by side; where one fails, the others go on as well."""
 
     def __init__(self, inputs: Sequence[Rows]) -> None:
         self._inputs: Sequence[Rows] | None = inputs
@@ -172,17 +163,9 @@ class Zipped(Iterator[Row]):
 class Batches(Iterator[Row]):
     """Rows stacked along a new first axis."""
 
-    def __init__(
-        self,
-        rows: Rows,
-        size: int,
-        drop_remainder: bool,
-        stack: Callable[[int, tuple[Any, ...]], Any] | None = None,
-    ) -> None:
-        self._rows = rows
-        self._size = size
-        self._drops = drop_remainder
-        self._stack = stack or _stacked
+    def __init__(self, rows: Rows, size: int, drop_remainder: bool, stack: Any = None) -> None:
+        self._rows, self._size, self._drops = rows, size, drop_remainder
+        self._stack: Callable[[int, tuple[Any, ...]], Any] = stack or _stacked
         self._part: list[Row] = []
 
     def __next__(self) -> Row:
@@ -201,10 +184,7 @@ class Batches(Iterator[Row]):
 
 
 class Shuffled(Iterator[Row]):
-    """Rows in random order: each is drawn from a buffer that is kept full.
-
-    The draws are TensorFlow's: the same seeds give the same order.
-    """
+    """Rows drawn from a buffer that is kept full; the draws are TensorFlow's."""
 
     def __init__(self, rows: Rows, size: int, words: Iterator[int]) -> None:
         self._rows: Rows | None = rows
@@ -239,12 +219,10 @@ def padded(place: int, column: tuple[Any, ...], shape: tuple[int | None, ...], f
     arrays = [array(one) for one in column]
     for one in arrays:
         if one.ndim != len(shape):
-            raise errors.InvalidArgumentError(
-                None,
-                None,
+            raise invalid(
                 "All elements in a batch must have the same rank as the padded shape for"
                 f" component{place}: expected rank {len(shape)} but got element with rank"
-                f" {one.ndim}",
+                f" {one.ndim}"
             )
     largest = np.max([one.shape for one in arrays], axis=0) if shape else ()
     sizes = [big if size is None else size for size, big in zip(shape, largest, strict=True)]
@@ -323,7 +301,9 @@ class Windows(Iterator[tuple[int, list[Row]]]):
                 break
             key = self._key(row)
             if key not in self._sizes:
-                self._sizes[key] = self._checked(self._size(key))
+                size = self._sizes[key] = self._size(key)
+                if size <= 0:
+                    raise invalid(f"Window size must be greater than zero, but got {size}.")
             group = self._groups.setdefault(key, [])
             group.append(row)
             if len(group) == self._sizes[key]:
@@ -332,13 +312,6 @@ class Windows(Iterator[tuple[int, list[Row]]]):
             raise StopIteration
         key = min(self._groups)
         return key, self._groups.pop(key)
-
-    def _checked(self, size: int) -> int:
-        if size <= 0:
-            raise errors.InvalidArgumentError(
-                None, None, f"Window size must be greater than zero, but got {size}."
-            )
-        return size
 
 
 def _stacked(place: int, column: tuple[Any, ...]) -> Any:
@@ -351,15 +324,9 @@ def _stacked(place: int, column: tuple[Any, ...]) -> Any:
     first = np.shape(column[0])
     for number, value in enumerate(column):
         if np.shape(value) != first:
-            raise errors.InvalidArgumentError(
-                None,
-                None,
+            raise invalid(
                 f"Cannot batch tensors with different shapes in component {place}. First element"
-                f" had shape {_text(first)} and element {number} had shape"
-                f" {_text(np.shape(value))}.",
+                f" had shape {shape_text(first)} and element {number} had shape"
+                f" {shape_text(np.shape(value))}."
             )
     return plain_value(np.stack(column))
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return f"[{','.join(map(str, shape))}]"

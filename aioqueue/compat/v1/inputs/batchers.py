@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from aioqueue.compat.v1.coordination.runners import QueueRunner, add_queue_runner
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.graph import Operation, Tensor
+from aioqueue.compat.v1.core.graph import Operation, Tensor, named
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.ops.casting import cast
@@ -32,8 +33,12 @@ from aioqueue.compat.v1.queues.queues import (
 )
 from aioqueue.compat.v1.summaries.ops import scalar
 
-Tensors = Sequence[Any] | Mapping[Any, Any]
-"""The tensors of an example: a list of them, or a dict."""
+__all__ = (
+    "batch", "batch_join", "maybe_batch", "maybe_batch_join", "maybe_shuffle_batch",
+    "maybe_shuffle_batch_join", "shuffle_batch", "shuffle_batch_join",
+)  # fmt: skip
+
+Tensors = Sequence[Any] | Mapping[Any, Any]  # the tensors of an example: a list of them, or a dict
 
 
 def batch(
@@ -49,26 +54,7 @@ def batch(
     name: str | None = None,
 ) -> Any:
     """Batches of examples, in order."""
-    options = locals()
-    return _batches("batch", [options.pop("tensors")], **options)
-
-
-def maybe_batch(
-    tensors: Tensors,
-    keep_input: Any,
-    batch_size: Any,
-    num_threads: int = 1,
-    capacity: int = 32,
-    enqueue_many: bool = False,
-    shapes: Sequence[Any] | None = None,
-    dynamic_pad: bool = False,
-    allow_smaller_final_batch: bool = False,
-    shared_name: str | None = None,
-    name: str | None = None,
-) -> Any:
-    """Like `batch`, of those examples for which ``keep_input`` is true."""
-    options = locals()
-    return _batches("batch", [options.pop("tensors")], **options)
+    return _batches("batch", **locals())
 
 
 def batch_join(
@@ -83,25 +69,7 @@ def batch_join(
     name: str | None = None,
 ) -> Any:
     """Batches of examples from several sources, with one thread for each."""
-    options = locals()
-    return _batches("batch_join", options.pop("tensors_list"), **options)
-
-
-def maybe_batch_join(
-    tensors_list: Sequence[Tensors],
-    keep_input: Any,
-    batch_size: Any,
-    capacity: int = 32,
-    enqueue_many: bool = False,
-    shapes: Sequence[Any] | None = None,
-    dynamic_pad: bool = False,
-    allow_smaller_final_batch: bool = False,
-    shared_name: str | None = None,
-    name: str | None = None,
-) -> Any:
-    """Like `batch_join`, of those examples for which ``keep_input`` is true."""
-    options = locals()
-    return _batches("batch_join", options.pop("tensors_list"), **options)
+    return _batches("batch_join", **locals())
 
 
 def shuffle_batch(
@@ -118,27 +86,7 @@ def shuffle_batch(
     name: str | None = None,
 ) -> Any:
     """Batches of examples in random order."""
-    options = locals()
-    return _batches("shuffle_batch", [options.pop("tensors")], **options)
-
-
-def maybe_shuffle_batch(
-    tensors: Tensors,
-    batch_size: Any,
-    capacity: int,
-    min_after_dequeue: int,
-    keep_input: Any,
-    num_threads: int = 1,
-    seed: int | None = None,
-    enqueue_many: bool = False,
-    shapes: Sequence[Any] | None = None,
-    allow_smaller_final_batch: bool = False,
-    shared_name: str | None = None,
-    name: str | None = None,
-) -> Any:
-    """Like `shuffle_batch`, of those examples for which ``keep_input`` is true."""
-    options = locals()
-    return _batches("shuffle_batch", [options.pop("tensors")], **options)
+    return _batches("shuffle_batch", **locals())
 
 
 def shuffle_batch_join(
@@ -154,31 +102,37 @@ def shuffle_batch_join(
     name: str | None = None,
 ) -> Any:
     """Batches in random order of examples from several sources, with one thread for each."""
-    options = locals()
-    return _batches("shuffle_batch_join", options.pop("tensors_list"), **options)
+    return _batches("shuffle_batch_join", **locals())
 
 
-def maybe_shuffle_batch_join(
-    tensors_list: Sequence[Tensors],
-    batch_size: Any,
-    capacity: int,
-    min_after_dequeue: int,
-    keep_input: Any,
-    seed: int | None = None,
-    enqueue_many: bool = False,
-    shapes: Sequence[Any] | None = None,
-    allow_smaller_final_batch: bool = False,
-    shared_name: str | None = None,
-    name: str | None = None,
-) -> Any:
-    """Like `shuffle_batch_join`, of those examples for which ``keep_input`` is true."""
-    options = locals()
-    return _batches("shuffle_batch_join", options.pop("tensors_list"), **options)
+_Batcher = Callable[..., Any]
+
+
+def _maybe(batcher: _Batcher, place: int) -> _Batcher:
+    """A batcher with ``keep_input`` in one more place."""
+    name = batcher.__name__
+    keep = inspect.Parameter("keep_input", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Any)
+    parameters = [*inspect.signature(batcher).parameters.values()]
+    signature = inspect.Signature([*parameters[:place], keep, *parameters[place:]])
+
+    def maybe(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        return _batches(name, **given.arguments)
+
+    maybe.__signature__ = signature  # type: ignore[attr-defined]
+    doc = f"Like `{name}`, of those examples for which ``keep_input`` is true."
+    return named(maybe, f"maybe_{name}", doc)
+
+
+maybe_batch: _Batcher = _maybe(batch, 1)
+maybe_batch_join: _Batcher = _maybe(batch_join, 1)
+maybe_shuffle_batch: _Batcher = _maybe(shuffle_batch, 4)
+maybe_shuffle_batch_join: _Batcher = _maybe(shuffle_batch_join, 4)
 
 
 def _batches(
     scope_name: str,
-    tensors_list: Sequence[Tensors],
     *,
     batch_size: Any,
     capacity: int,
@@ -187,6 +141,8 @@ def _batches(
     allow_smaller_final_batch: bool,
     shared_name: str | None,
     name: str | None,
+    tensors: Tensors = (),
+    tensors_list: Sequence[Tensors] | None = None,
     keep_input: Any = True,
     num_threads: int = 1,
     dynamic_pad: bool = False,
@@ -194,7 +150,8 @@ def _batches(
     seed: int | None = None,
 ) -> Any:
     """The tensors of a batch, and a runner that fills their queue: threads for each source."""
-    sources = _all_in_order(tensors_list)
+    listed: Any = tensors_list if scope_name.endswith("_join") else [tensors]
+    sources = _all_in_order(listed)
     flat = [tensor for tensors in sources for tensor in tensors]
     with name_scope(name, scope_name, [*flat, keep_input]) as scope:
         if scope_name == "shuffle_batch" and capacity <= (min_after_dequeue or 0):
@@ -212,14 +169,8 @@ def _batches(
                 capacity, components.dtypes, known_shapes, shared_name=shared_name
             )
         else:
-            queue = RandomShuffleQueue(
-                capacity,
-                min_after_dequeue,
-                components.dtypes,
-                known_shapes,
-                seed=seed,
-                shared_name=shared_name,
-            )
+            kind = components.dtypes, known_shapes, None, seed, shared_name
+            queue = RandomShuffleQueue(capacity, min_after_dequeue, *kind)
         put = queue.enqueue_many if enqueue_many else queue.enqueue
         enqueues: list[Any] = []
         for source in components.sources:
@@ -231,7 +182,7 @@ def _batches(
         add_queue_runner(QueueRunner(queue, enqueues))
         summarize_fullness(queue, capacity, min_after_dequeue)
         take = queue.dequeue_up_to if allow_smaller_final_batch else queue.dequeue_many
-        return as_original_type(tensors_list[0], components.restored(take(batch_size, name=scope)))
+        return as_original_type(listed[0], components.restored(take(batch_size, name=scope)))
 
 
 def summarize_fullness(
@@ -292,7 +243,7 @@ def in_order(tensors: Tensors) -> list[Any]:
     return list(tensors)
 
 
-def _all_in_order(tensors_list: Sequence[Tensors]) -> list[list[Any]]:
+def _all_in_order(tensors_list: Any) -> list[list[Any]]:
     if not isinstance(tensors_list, Sequence) or not tensors_list:
         raise ValueError("Expected at least one set of tensors")
     first = tensors_list[0]
@@ -362,10 +313,7 @@ def fifo_class(dynamic_pad: bool) -> Callable[..., QueueBase]:
 
 
 def if_kept(keep: Tensor, enqueue: Callable[[], Operation], example: Sequence[Tensor]) -> Any:
-    """What ``enqueue()`` makes, to be run only if ``keep`` is true; the example is made anyway.
-
-    If it is never true, the input ends all the same. (TensorFlow did not look at it, for ever.)
-    """
+    """What ``enqueue()`` makes, if ``keep``; if that is never true, the input ends all the same."""
     always = constant_value(keep)
     if always is not None:
         return enqueue() if always else group(*example)

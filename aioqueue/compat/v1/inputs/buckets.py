@@ -1,9 +1,7 @@
 """`tf.contrib.training`'s buckets: batches of examples that are alike, in length for instance.
 
-Each bucket has a queue, and one more queue holds the batches: each of its elements is a batch that
-came out of a bucket. One runner puts examples into the buckets, another takes batches out of them.
-When the input ends, the last thread of the first runner closes the buckets. When these are empty,
-the last thread of the second runner closes the queue of batches.
+Each bucket has a queue, and one more holds the batches. One runner fills the buckets, another takes
+batches out; at the end of the input, the last thread of each closes what it fills.
 """
 
 from __future__ import annotations
@@ -22,15 +20,7 @@ from aioqueue.compat.v1.core.default_graph import op
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
-from aioqueue.compat.v1.inputs.batchers import (
-    Components,
-    as_original_type,
-    checked_keep_input,
-    common_shapes,
-    fifo_class,
-    if_kept,
-    in_order,
-)
+from aioqueue.compat.v1.inputs import batchers
 from aioqueue.compat.v1.ops.control import group
 from aioqueue.compat.v1.ops.static import constant_value
 from aioqueue.compat.v1.queues.queues import PaddingFIFOQueue, QueueBase
@@ -63,17 +53,17 @@ def bucket(
             f"The list bucket_capacities ({capacities}) must have exactly num_buckets"
             f" ({num_buckets}) elements."
         )
-    listed = in_order(tensors)
+    listed = batchers.in_order(tensors)
     with name_scope(name, "bucket", listed):
         if not listed:
             raise ValueError("Expected at least one tensor in bucket().")
-        keep = checked_keep_input(keep_input, False)
-        components = Components([listed], enqueue_many=False)
+        keep = batchers.checked_keep_input(keep_input, False)
+        components = batchers.Components([listed], enqueue_many=False)
         types = components.dtypes
         which = convert_to_tensor(which_bucket, dtypes.int32, name="which_bucket")
-        example_shapes = common_shapes(components.sources, shapes, False)
+        example_shapes = batchers.common_shapes(components.sources, shapes, False)
         buckets = [
-            fifo_class(dynamic_pad)(
+            batchers.fifo_class(dynamic_pad)(
                 capacity=bucket_capacity,
                 dtypes=types,
                 shapes=example_shapes,
@@ -98,7 +88,7 @@ def bucket(
             name="top_queue",
         )
         source = components.sources[0]
-        put = if_kept(keep, lambda: _enqueue_to(buckets, which, source), source)
+        put = batchers.if_kept(keep, lambda: _enqueue_to(buckets, which, source), source)
         takes = [
             _batch_from(queue, size, batches, number, allow_smaller_final_batch)
             for number, (queue, size) in enumerate(zip(buckets, sizes, strict=True))
@@ -122,7 +112,7 @@ def bucket(
             )
         )
         number, *batch = batches.dequeue(name="dequeue_top")
-        return number, as_original_type(tensors, components.restored(batch))
+        return number, batchers.as_original_type(tensors, components.restored(batch))
 
 
 def bucket_by_sequence_length(
@@ -145,13 +135,13 @@ def bucket_by_sequence_length(
     for name_of_ours in ("input_length", "tensors", "bucket_boundaries", "name"):
         del options[name_of_ours]
     _check_boundaries(bucket_boundaries)
-    listed = in_order(tensors)
+    listed = batchers.in_order(tensors)
     with name_scope(name, "bucket_by_sequence_length", [input_length, *listed]):
         length = convert_to_tensor(input_length, dtypes.int32, name="input_length")
         options["shapes"] = None if shapes is None else [[], *shapes]
         which, count = _bucket_of(length, bucket_boundaries), len(bucket_boundaries) + 1
         _, (lengths, *batch) = bucket([length, *listed], which, num_buckets=count, **options)
-        return lengths, as_original_type(tensors, batch)
+        return lengths, batchers.as_original_type(tensors, batch)
 
 
 def _check_boundaries(boundaries: Any) -> None:

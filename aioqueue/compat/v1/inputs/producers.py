@@ -1,8 +1,4 @@
-"""`tf.train`'s producers: a queue of file names, numbers or slices, epoch after epoch.
-
-Each is a queue and a `QueueRunner` with one op, which enqueues one epoch: the whole input, shuffled
-anew, unless the number of epochs has been reached.
-"""
+"""`tf.train`'s producers: a queue of names, numbers or slices, and a runner that adds epochs."""
 
 from __future__ import annotations
 
@@ -27,20 +23,13 @@ from aioqueue.compat.v1.ops.variables import Variable
 from aioqueue.compat.v1.queues.queues import FIFOQueue
 
 __all__ = (
-    "input_producer",
-    "limit_epochs",
-    "match_filenames_once",
-    "range_input_producer",
-    "slice_input_producer",
-    "string_input_producer",
-)
+    "input_producer", "limit_epochs", "match_filenames_once", "range_input_producer",
+    "slice_input_producer", "string_input_producer",
+)  # fmt: skip
 
 
 def match_filenames_once(pattern: Any, name: str | None = None) -> Variable:
-    """A local variable that holds the names of the files that match, in bytewise order.
-
-    They are looked up once, when local variables are initialised.
-    """
+    """A local variable: the names of files that match when it is initialised, in bytewise order."""
     with name_scope(name, "matching_filenames", [pattern]) as scope:
         return Variable(
             matching_files(pattern),
@@ -52,10 +41,7 @@ def match_filenames_once(pattern: Any, name: str | None = None) -> Variable:
 
 
 def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = None) -> Any:
-    """The tensor, which can be had so many times; then it raises `tf.errors.OutOfRangeError`.
-
-    The count is a local variable, to be initialised by `tf.local_variables_initializer`.
-    """
+    """The tensor, which can be had so many times; the count is a local variable."""
     if num_epochs is None:
         return tensor
     if num_epochs <= 0:
@@ -92,13 +78,7 @@ def input_producer(
         if shuffle:
             rows = random_shuffle(rows, seed=seed)
         rows = limit_epochs(rows, num_epochs)
-        queue = FIFOQueue(
-            capacity=capacity,
-            dtypes=[rows.dtype],
-            shapes=[row_shape],
-            shared_name=shared_name,
-            name=name,
-        )
+        queue = FIFOQueue(capacity, [rows.dtype], [row_shape], None, shared_name, name)
         add_queue_runner(QueueRunner(queue, [queue.enqueue_many([rows])], cancel_op=cancel_op))
         if summary_name is not None:
             summarize_fullness(queue, capacity, tag=summary_name)
@@ -127,18 +107,8 @@ def string_input_producer(
         strings = convert_to_tensor(string_tensor, dtypes.string)
         with control_dependencies([Assert(math.greater(arrays.size(strings), 0), [message])]):
             strings = identity(strings)
-        return input_producer(
-            strings,
-            [],
-            num_epochs,
-            shuffle,
-            seed,
-            capacity,
-            shared_name,
-            f"fraction_of_{capacity}_full",
-            scope,
-            cancel_op,
-        )
+        options = num_epochs, shuffle, seed, capacity, shared_name, f"fraction_of_{capacity}_full"
+        return input_producer(strings, [], *options, scope, cancel_op)
 
 
 def range_input_producer(
@@ -152,11 +122,8 @@ def range_input_producer(
 ) -> FIFOQueue:
     """A queue of the integers from 0 to a limit, epoch after epoch, and a runner that fills it."""
     with name_scope(name, "input_producer", [limit]) as scope:
-        numbers = arrays.range(limit)
-        tag = f"fraction_of_{capacity}_full"
-        return input_producer(
-            numbers, [], num_epochs, shuffle, seed, capacity, shared_name, tag, scope
-        )
+        options = num_epochs, shuffle, seed, capacity, shared_name, f"fraction_of_{capacity}_full"
+        return input_producer(arrays.range(limit), [], *options, scope)
 
 
 def slice_input_producer(
@@ -174,10 +141,8 @@ def slice_input_producer(
         if not tensors:
             raise ValueError("Expected at least one tensor in slice_input_producer().")
         count = arrays.shape(tensors[0])[0]
-        queue = range_input_producer(
-            count, num_epochs, shuffle, seed, capacity, shared_name=shared_name
-        )
-        index = queue.dequeue()
+        options = num_epochs, shuffle, seed, capacity, shared_name
+        index = range_input_producer(count, *options).dequeue()
         return [gather(tensor, index) for tensor in tensors]
 
 

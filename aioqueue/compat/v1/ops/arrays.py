@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from aioqueue.compat.v1.core.convert import (
     register_tensor_conversion_function,
 )
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.graph import Tensor, named
 from aioqueue.compat.v1.core.shapes import Dimension, TensorShape
 from aioqueue.compat.v1.ops.building import (
     ANY,
@@ -650,29 +651,23 @@ def ones(shape: Any, dtype: Any = dtypes.float32, name: str | None = None) -> Te
     return _full(shape, dtype, name, "ones", 1)
 
 
-def zeros_like(
-    tensor: Any, dtype: Any = None, name: str | None = None, optimize: bool = True
-) -> Tensor:
-    """Zeros in the shape of `tensor`, and in its dtype if none is given."""
-    return _full_like("ZerosLike", tensor, dtype, name, "zeros_like", 0)
+def _full_like(name: str, op_type: str, value: int, what: str) -> Callable[..., Tensor]:
+    default = name
+
+    def full(tensor: Any, dtype: Any = None, name: Any = None, optimize: bool = True) -> Tensor:
+        with OpBuilder(op_type, name, default) as op:
+            given = op.tensor(tensor, "tensor")
+            wanted = given.dtype if dtype is None else dtypes.as_dtype(dtype).base_dtype
+            element = _element(wanted, value)
+            kernel = Pure(lambda x: np.full(np.shape(x), element, wanted.numpy))
+            return op.output(wanted, given.shape.as_tuple(), kernel)
+
+    doc = f"{what} in the shape of `tensor`, and in its dtype if none is given."
+    return named(full, name, doc)
 
 
-def ones_like(
-    tensor: Any, dtype: Any = None, name: str | None = None, optimize: bool = True
-) -> Tensor:
-    """Ones in the shape of `tensor`, and in its dtype if none is given."""
-    return _full_like("OnesLike", tensor, dtype, name, "ones_like", 1)
-
-
-def _full_like(
-    op_type: str, tensor: Any, dtype: Any, name: str | None, default: str, value: int
-) -> Tensor:
-    with OpBuilder(op_type, name, default) as op:
-        given = op.tensor(tensor, "tensor")
-        wanted = given.dtype if dtype is None else dtypes.as_dtype(dtype).base_dtype
-        element = _element(wanted, value)
-        kernel = Pure(lambda x: np.full(np.shape(x), element, wanted.numpy))
-        return op.output(wanted, given.shape.as_tuple(), kernel)
+zeros_like: Callable[..., Tensor] = _full_like("zeros_like", "ZerosLike", 0, "Zeros")
+ones_like: Callable[..., Tensor] = _full_like("ones_like", "OnesLike", 1, "Ones")
 
 
 def eye(

@@ -1,13 +1,10 @@
-"""How a plain op is made: its scope, its arguments as tensors, its node, and its kernel.
-
-Every function of the op library follows one pattern::
+"""How a plain op is made: its scope, its arguments as tensors, its node, and its kernel::
 
     with OpBuilder("Add", name) as op:
         x, y = op.alike(NUMBERS, x=x, y=y)
         return op.output(x.dtype, op.broadcast(x, y), Elementwise(np.add))
 
-Within the block the op's name scope is open, so that constants made of arguments are called
-``Add/x`` and ``Add/y`` as in TensorFlow.
+Constants made of arguments within the block are called ``Add/x`` and ``Add/y``.
 """
 
 from __future__ import annotations

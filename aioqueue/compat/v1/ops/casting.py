@@ -14,6 +14,10 @@ from aioqueue.compat.v1.core.graph import Tensor, named
 from aioqueue.compat.v1.ops.building import REALS, Elementwise, OpBuilder, Unary, merge
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 
+__all__ = (
+    "cast", "clip_by_value", "saturate_cast", "to_double", "to_float", "to_int32", "to_int64",
+)  # fmt: skip
+
 
 def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
     """``x`` as another dtype: fractions are cut off, whole numbers wrap around."""

@@ -1,9 +1,4 @@
-"""What runs, and when: `group`, `cond`, `case`, `while_loop`, `map_fn`, and placeholders.
-
-The functions of `cond`, loops and maps are called once, to build; of what they build, only the
-chosen branch runs, and a body as often as it must. What a function uses from outside is computed in
-any case, before.
-"""
+"""What runs, and when: `group`, `cond`, `case`, `while_loop`, `map_fn`, and placeholders."""
 
 from __future__ import annotations
 
@@ -23,6 +18,11 @@ from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.ops.building import invalid, shape_text
 from aioqueue.compat.v1.ops.effects import Assert, c_name
+
+__all__ = (
+    "case", "cond", "foldl", "group", "identity", "map_fn", "no_op", "placeholder",
+    "placeholder_with_default", "scan", "stop_gradient", "while_loop",
+)  # fmt: skip
 
 
 def _nothing(step: Any) -> None:
@@ -327,7 +327,6 @@ def while_loop(
     return_same_structure: bool = False,
 ) -> Any:
     """What `loop_vars` are when `cond` of them is false: nested as `body` returns them."""
-    del parallel_iterations, back_prop, swap_memory
     if not callable(cond) or not callable(body):
         raise TypeError(f"'{'body' if callable(cond) else 'cond'}' must be callable.")
     if not nest.flatten(loop_vars):
@@ -653,7 +652,6 @@ def map_fn(
     name: str | None = None,
 ) -> Any:
     """What a function makes of each row of some tensors, stacked: one row after another."""
-    del parallel_iterations, back_prop, swap_memory
     with name_scope(name, "map", nest.flatten(elems)) as scope:
         rows = _Rows(fn, elems, [as_dtype(one) for one in nest.flatten(dtype)] if dtype else None)
 
@@ -680,7 +678,6 @@ def foldl(
     name: str | None = None,
 ) -> Any:
     """What a function makes of what it made before, at first `initializer`, and each row."""
-    del parallel_iterations, back_prop, swap_memory
     with name_scope(name, "foldl", nest.flatten(elems)) as scope:
         rows = _Rows(fn, elems, initial=initializer, folds=True)
 
@@ -705,7 +702,6 @@ def scan(
     name: str | None = None,
 ) -> Any:
     """All that `foldl` accumulates on its way, stacked, one for each row."""
-    del parallel_iterations, back_prop, swap_memory, infer_shape
     with name_scope(name, "scan", nest.flatten(elems)) as scope:
         rows = _Rows(fn, elems, initial=initializer, folds=True)
 

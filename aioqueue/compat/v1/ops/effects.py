@@ -19,6 +19,8 @@ from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import unknown_shape
 from aioqueue.compat.v1.ops.building import call_python, invalid
 
+__all__ = ("Assert", "Print", "numpy_function", "print", "py_func")
+
 _ESCAPES: Final = {
     ord(one): f"\\{letter}" for one, letter in zip("\n\r\t\"'\\", "nrt\"'\\", strict=True)
 }
@@ -191,12 +193,10 @@ def py_func(
 ) -> Any:
     """What a Python function makes of the values of some tensors, in each run.
 
-    What it raises becomes an `OpError`: ValueError and TypeError an `InvalidArgumentError`,
-    StopIteration an `OutOfRangeError`, NotImplementedError an `UnimplementedError`, MemoryError a
-    `ResourceExhaustedError`, everything else, an `OpError` too, an `UnknownError`: the end of an
-    input that it reads is not the end of yours. `stateful` has no effect.
+    ValueError and TypeError become `InvalidArgumentError`, StopIteration `OutOfRangeError`,
+    NotImplementedError `UnimplementedError`, MemoryError `ResourceExhaustedError`, and all else, an
+    `OpError` too, `UnknownError`: the end of another input is not the end of this one.
     """
-    del stateful
     if not callable(func):
         raise TypeError(f"func: got {func!r}; expected a function")
     several = isinstance(Tout, list | tuple)

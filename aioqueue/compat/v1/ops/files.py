@@ -21,17 +21,15 @@ from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.ops.building import OpBuilder, invalid, one_text
 
+__all__ = ("matching_files", "read_file", "write_file")
+
 KINDS: dict[int, type[errors.OpError]] = {
-    errno.ENOENT: errors.NotFoundError,
-    errno.ENOTDIR: errors.FailedPreconditionError,
-    errno.EISDIR: errors.FailedPreconditionError,
-    errno.ENOTEMPTY: errors.FailedPreconditionError,
-    errno.EEXIST: errors.AlreadyExistsError,
-    errno.EACCES: errors.PermissionDeniedError,
-    errno.EPERM: errors.PermissionDeniedError,
-    errno.ENOSPC: errors.ResourceExhaustedError,
+    errno.ENOENT: errors.NotFoundError, errno.ENOTDIR: errors.FailedPreconditionError,
+    errno.EISDIR: errors.FailedPreconditionError, errno.ENOTEMPTY: errors.FailedPreconditionError,
+    errno.EEXIST: errors.AlreadyExistsError, errno.EACCES: errors.PermissionDeniedError,
+    errno.EPERM: errors.PermissionDeniedError, errno.ENOSPC: errors.ResourceExhaustedError,
     errno.EMFILE: errors.ResourceExhaustedError,
-}
+}  # fmt: skip
 
 
 @contextmanager
@@ -62,10 +60,8 @@ class Local:
     def glob(self, pattern: str) -> list[str]:
         """The paths that match a pattern, as TensorFlow finds and spells them.
 
-        It lists the folder before the first wildcard, then the folders in it that match, and so on,
-        and compares whole paths with the beginnings of the pattern. Hence a pattern that begins
-        with a wildcard, or whose first folder has one, finds paths that begin with ``./``. ``*``
-        matches names that begin with a dot as well, and a name never matches ``/``.
+        A pattern that begins with a wildcard, or whose first folder has one, finds paths that begin
+        with ``./``. ``*`` matches names that begin with a dot; nothing matches ``/``.
         """
         fixed = _WILDCARD.split(pattern, maxsplit=1)[0]
         part = pattern if _folder_of(fixed) else _joined(".", pattern)

@@ -378,7 +378,7 @@ def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: in
             at, where = _where_in(wrong, int(np.flatnonzero(wrong)[-1]))
             raise invalid(
                 f"indices{where} = {shape_text(places[at].tolist())} does not index into param"
-                f" shape {shape_text(x.shape)}"
+                f" shape {shape_text(x.shape)}, node name: {op.name.rstrip('/')}"
             )
         return x[tuple(np.moveaxis(places, -1, 0))]
 

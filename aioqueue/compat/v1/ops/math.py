@@ -149,9 +149,7 @@ logical_not: Unary = _one(
 
 subtract: Binary = _two("subtract", np.subtract, "``x - y``.", op_type="Sub")
 multiply: Binary = _two("multiply", np.multiply, "``x * y``.", op_type="Mul")
-realdiv: Binary = _two(
-    "realdiv", np.true_divide, "``x / y`` of floats.", FLOATS, "RealDiv", default="realdiv"
-)
+realdiv: Binary = _two("realdiv", np.true_divide, "``x / y`` of floats.", FLOATS, "RealDiv")
 div_no_nan: Binary = _two(
     "div_no_nan",
     lambda x, y: np.where(y == 0, np.zeros_like(y), np.true_divide(x, y)),

@@ -1,16 +1,9 @@
 """Python's operators and NumPy's functions on tensors and variables: each makes an op.
 
-Tensors get their operators when this module is imported, which the package does.
-
-NumPy's functions follow NEP 13 and NEP 18: ``np.sin(x)``, ``np.stack([x, y])``. There is no list of
-functions. If you call any NumPy function with a tensor, you get an op that calls that function on
-the values when it runs. The number of arrays, their dtypes and their shapes have to be known when
-the op is made. For ufuncs they follow from the signature. Other functions are tried on small
-samples, and what the samples disagree on stays unknown. Functions that take other functions or
-write files are not tried, so that nothing is known about their results.
-
-The operators' ufuncs treat an array beside a tensor as TensorFlow's operators do: the array takes
-the tensor's dtype, so that ``array + tensor`` is ``tensor + array``.
+NumPy's functions follow NEP 13 and NEP 18, all of them: an op calls the function on the values when
+it runs. The number of arrays, their dtypes and shapes have to be known before. For ufuncs they
+follow from the signature; other functions are tried on small samples, and what those disagree on
+stays unknown. Functions that take functions are not tried.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
 """Random numbers: the same ones as TensorFlow's for the same seeds.
 
-Every op has a Philox generator of its own in each session, keyed by the graph's and the op's seed
-(see `set_random_seed`), and each run takes the next part of its numbers. Integers, uniform numbers
-and shuffles are TensorFlow 1's on the CPU bit for bit, and so are those of `multinomial` while one
-thread would draw them. Normal numbers use the same words and the same formula (Box and Muller's)
-and may differ in the last bits, because TensorFlow takes logarithms and sines of the C library.
-
-An op without a seed, in a graph that has one, gets the number of ops made before it, as in
-TensorFlow. Functions that TensorFlow composes of many ops are mostly one op here, so give an op a
-seed of its own where its numbers are to be the same in both.
+Every op has a Philox generator of its own in each session, keyed by the graph's and the op's seed,
+and each run takes the next part of its numbers. All are TensorFlow 1's on the CPU bit for bit,
+`multinomial` as one thread draws it, but for the last bits of normal numbers. What TensorFlow
+composes of many ops is mostly one here, so give such an op a seed of its own.
 """
 
 from __future__ import annotations
@@ -30,6 +25,11 @@ from aioqueue.compat.v1.ops import arrays, indexing, math
 from aioqueue.compat.v1.ops.building import INDICES, REALS, OpBuilder, Pure, array, invalid
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 from aioqueue.core.elements.philox import philox_blocks, resolve_seed
+
+__all__ = (
+    "multinomial", "random_crop", "random_normal", "random_shuffle", "random_uniform",
+    "truncated_normal",
+)  # fmt: skip
 
 RESERVED: Final = 256
 """Blocks of four words that TensorFlow sets aside for each number, whatever it needs."""
@@ -94,8 +94,7 @@ def unit_floats(words: NDArray[np.uint32]) -> NDArray[np.float32]:
 
 
 _FLOATS: Final = frozenset(("float16", "float32", "float64"))
-_NEARLY_ENOUGH: Final = 2
-"""Blocks in which a group of truncated numbers is nearly always complete."""
+_NEARLY_ENOUGH: Final = 2  # blocks in which a group of truncated numbers is nearly always complete
 
 _Draw = Callable[[Words, int], NDArray[Any]]
 """Makes so many numbers from the words that begin at a place."""

@@ -1,7 +1,4 @@
-"""Tensors to strings and back, as ``TensorProto`` messages, written and read without protobuf.
-
-The layout is that of TensorFlow's ``tensor.proto``, in the wire format of protocol buffers.
-"""
+"""Tensors to strings and back, as messages of TensorFlow's ``tensor.proto``, without protobuf."""
 
 from __future__ import annotations
 
@@ -31,6 +28,11 @@ from aioqueue.compat.v1.ops.sparse import (
     join_rows,
     sparse_outputs,
 )
+
+__all__ = (
+    "deserialize_many_sparse", "parse_tensor", "serialize_many_sparse", "serialize_sparse",
+    "serialize_tensor",
+)  # fmt: skip
 
 _DTYPES = (
     "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool uint16 complex128 float16"
@@ -88,11 +90,11 @@ def decode_tensor(data: bytes) -> tuple[DType, NDArray[Any]]:
 def _decoded(data: bytes) -> tuple[DType, NDArray[Any]]:
     number, shape, content = 0, [], None
     parts: list[Any] = []
-    for field, kind, value in _fields(data):
+    for field, kind, value in fields(data):
         if field == DTYPE:
             number = value
         elif field == SHAPE:
-            shape = [_size(dim) for place, _, dim in _fields(value) if place == DIM]
+            shape = [_size(dim) for place, _, dim in fields(value) if place == DIM]
         elif field == CONTENT:
             content = value
         elif field == STRINGS:
@@ -105,17 +107,18 @@ def _decoded(data: bytes) -> tuple[DType, NDArray[Any]]:
     return dtype, _from_parts(dtype, parts, shape)
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
+def fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
+    """The fields of a message: number, kind, and the number or the bytes in it."""
     place = 0
     while place < len(data):
-        key, place = _read_varint(data, place)
+        key, place = read_number(data, place)
         kind = key & 7
         if kind == VARINT:
-            value, place = _read_varint(data, place)
+            value, place = read_number(data, place)
             yield key >> 3, kind, value
             continue
         if kind == BYTES:
-            length, place = _read_varint(data, place)
+            length, place = read_number(data, place)
         else:
             length = {FIXED64: 8, FIXED32: 4}[kind]
         if place + length > len(data):
@@ -124,7 +127,8 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
         place += length
 
 
-def _read_varint(data: bytes, place: int) -> tuple[int, int]:
+def read_number(data: bytes, place: int) -> tuple[int, int]:
+    """A number in base 128, and the place behind it."""
     number = shift = 0
     while True:
         byte = data[place]
@@ -137,7 +141,7 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _size(dim: bytes) -> int:
-    return next((value for place, _, value in _fields(dim) if place == SIZE), 0)
+    return next((value for place, _, value in fields(dim) if place == SIZE), 0)
 
 
 def _numbers(field: int, kind: int, value: Any) -> list[Any]:
@@ -151,7 +155,7 @@ def _numbers(field: int, kind: int, value: Any) -> list[Any]:
     found = []
     place = 0
     while place < len(value):
-        number, place = _read_varint(value, place)
+        number, place = read_number(value, place)
         found.append(_signed(number))
     return found
 
@@ -167,7 +171,7 @@ def _from_content(dtype: DType, content: bytes, shape: list[int]) -> NDArray[Any
     lengths = []
     place = 0
     for _ in range(math.prod(shape)):
-        length, place = _read_varint(content, place)
+        length, place = read_number(content, place)
         lengths.append(length)
     texts = np.empty(len(lengths), object)
     for index, length in enumerate(lengths):

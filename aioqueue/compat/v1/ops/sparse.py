@@ -1,7 +1,6 @@
 """`tf.SparseTensor`: three tensors that stand for one; what is made of it, and its rows in queues.
 
-In a queue each sparse tensor is one component, a scalar whose value is a `SparseRow`. A batch of
-them becomes a sparse tensor of one rank more, in whose indices the number of the row comes first.
+In a queue each is one component, a scalar whose value is a `SparseRow`.
 """
 
 from __future__ import annotations
@@ -25,6 +24,12 @@ from aioqueue.compat.v1.ops.building import INDICES, OpBuilder, Pure, array, inv
 from aioqueue.compat.v1.ops.control import placeholder
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
+__all__ = (
+    "SparseTensor", "SparseTensorValue", "convert_to_tensor_or_sparse_tensor", "is_tensor",
+    "sparse_placeholder", "sparse_reorder", "sparse_reshape", "sparse_tensor_to_dense",
+    "sparse_to_dense", "sparse_to_indicator",
+)  # fmt: skip
+
 
 class SparseTensorValue(NamedTuple):
     """The value of a `SparseTensor`."""
@@ -46,6 +51,10 @@ class SparseTensor:
             self.dense_shape: Tensor = convert_to_tensor(
                 dense_shape, dtypes.int64, name="dense_shape"
             )
+        self.dtype: DType = self.values.dtype
+        self.op: Operation = self.values.op
+        self.graph: Graph = self.indices.graph
+        self.name: str = self.values.name
         places = self.indices.shape.with_rank(2)
         count = self.values.shape.with_rank(1)
         rank = self.dense_shape.shape.with_rank(1)
@@ -78,22 +87,6 @@ class SparseTensor:
     def get_shape(self) -> TensorShape:
         """The same as `shape`."""
         return self.shape
-
-    @property
-    def dtype(self) -> DType:
-        return self.values.dtype
-
-    @property
-    def op(self) -> Operation:
-        return self.values.op
-
-    @property
-    def graph(self) -> Graph:
-        return self.indices.graph
-
-    @property
-    def name(self) -> str:
-        return self.values.name
 
     def eval(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> Any:
         """Its value, as from `Tensor.eval`."""

@@ -1,7 +1,6 @@
 """What is known while a graph is built: the values of constants, and of shapes in part.
 
-``tf.reshape(x, tf.stack([tf.shape(x)[0], 3]))`` has the static shape ``[?, 3]`` because the second
-element of the argument is known. Pure ops on constants are simply run.
+``tf.reshape(x, tf.stack([tf.shape(x)[0], 3]))`` has the static shape ``[?, 3]``.
 """
 
 from __future__ import annotations

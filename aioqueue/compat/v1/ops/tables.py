@@ -1,7 +1,6 @@
 """Lookup tables: what they are filled with, and the index tables of vocabularies.
 
-Strings without a number of their own get one by FarmHash's ``Fingerprint64``, whose values never
-change: see its description by Geoff Pike, Google, 2014 (https://github.com/google/farmhash).
+`fingerprint64` is FarmHash's: Geoff Pike, Google, 2014 (https://github.com/google/farmhash).
 """
 
 from __future__ import annotations
@@ -329,7 +328,6 @@ class HashTable(_Table):
         shared_name: str | None = None,
         name: str | None = None,
     ) -> None:
-        del shared_name
         super().__init__(initializer.key_dtype, initializer.value_dtype, name or "hash_table")
         self.default_value = convert_to_tensor(default_value, self.value_dtype, name="Const")
         with name_scope(name, "hash_table", []) as scope:
@@ -385,7 +383,6 @@ class IdTableWithHashBuckets(_Table):
         name: str | None = None,
         key_dtype: Any = None,
     ) -> None:
-        del hasher_spec
         dtype = dtypes.string if key_dtype is None else dtypes.as_dtype(key_dtype)
         inner = f"{table.name}_" if table is not None else ""
         super().__init__(dtype, dtypes.int64, name or f"{inner}string_to_index")

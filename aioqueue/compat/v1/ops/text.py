@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import as_bytes, convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.graph import Tensor, named
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.ops.building import (
     INDICES,
@@ -30,6 +30,11 @@ from aioqueue.compat.v1.ops.building import (
 )
 from aioqueue.compat.v1.ops.effects import c_name
 from aioqueue.compat.v1.ops.sparse import SparseTensor
+
+__all__ = (
+    "as_string", "decode_base64", "decode_csv", "decode_raw", "encode_base64", "regex_replace",
+    "string_join", "string_split", "string_strip", "string_to_number", "substr",
+)  # fmt: skip
 
 NUMERIC = frozenset(("float32", "float64", "int32", "int64"))
 
@@ -124,21 +129,20 @@ def map_strings(
         return op.output(result, texts.shape.as_tuple(), kernel)
 
 
-def string_lower(input: Any, encoding: str = "", name: str | None = None) -> Tensor:
-    """Letters in lower case: those of ASCII, or all of them if `encoding` is ``"utf-8"``."""
-    return map_strings("StringLower", _cased("lower", encoding), input, name)
-
-
-def string_upper(input: Any, encoding: str = "", name: str | None = None) -> Tensor:
-    """Letters in upper case: those of ASCII, or all of them if `encoding` is ``"utf-8"``."""
-    return map_strings("StringUpper", _cased("upper", encoding), input, name)
-
-
-def _cased(case: str, encoding: str) -> Callable[[bytes], bytes]:
-    if encoding not in ("", "utf-8"):
-        raise ValueError(f"encoding: got {encoding!r}; expected '' or 'utf-8'")
+def _cased(name: str, case: str) -> Callable[..., Tensor]:
     change = methodcaller(case)
-    return (lambda text: change(text.decode()).encode()) if encoding else change
+
+    def cased(input: Any, encoding: str = "", name: str | None = None) -> Tensor:
+        if encoding not in ("", "utf-8"):
+            raise ValueError(f"encoding: got {encoding!r}; expected '' or 'utf-8'")
+        function = (lambda text: change(text.decode()).encode()) if encoding else change
+        return map_strings(f"String{case.capitalize()}", function, input, name)
+
+    return named(cased, name, f"Letters in {case} case: those of ASCII, or all in ``utf-8``.")
+
+
+string_lower: Callable[..., Tensor] = _cased("string_lower", "lower")
+string_upper: Callable[..., Tensor] = _cased("string_upper", "upper")
 
 
 def string_strip(input: Any, name: str | None = None) -> Tensor:

@@ -22,6 +22,11 @@ from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.ops import random
 from aioqueue.compat.v1.ops.variables import Variable
 
+__all__ = (
+    "AUTO_REUSE", "VariableScope", "get_local_variable", "get_variable", "get_variable_scope",
+    "variable_scope",
+)  # fmt: skip
+
 
 class Initializer:
     """Makes the initial value of a variable."""
@@ -282,7 +287,6 @@ class variable_scope:  # noqa: N801  # TensorFlow's name
         constraint: Any = None,
         auxiliary_name_scope: bool = True,
     ) -> None:
-        del regularizer, caching_device, partitioner, use_resource, constraint
         if custom_getter is not None:
             raise ValueError("custom_getter: variables are made by tf.Variable here; expected None")
         if name_or_scope is None and default_name is None:
@@ -348,7 +352,6 @@ def get_variable(
     aggregation: Any = None,
 ) -> Variable:
     """The variable of that name in the current variable scope: made, or found again."""
-    del regularizer, caching_device, partitioner, use_resource, synchronization, aggregation
     if custom_getter is not None:
         raise ValueError("custom_getter: variables are made by tf.Variable here; expected None")
     store = _store()

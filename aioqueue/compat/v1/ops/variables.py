@@ -1,8 +1,4 @@
-"""`Variable`: a value that lasts from run to run, in each session its own.
-
-A variable is four operations: its initial value, itself, the assignment that initialises it, and a
-read. Used like a tensor it is that read.
-"""
+"""`Variable`: its initial value, itself, the assignment of the one to the other, and a read."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from aioqueue.compat.v1.core import dtypes
+from aioqueue.compat.v1.core import dtypes, scopes
 from aioqueue.compat.v1.core.convert import (
     constant,
     convert_to_tensor,
@@ -22,17 +18,18 @@ from aioqueue.compat.v1.core.convert import (
 from aioqueue.compat.v1.core.default_graph import get_default_graph, op
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Graph, Operation, Operators, Tensor, named
-from aioqueue.compat.v1.core.scopes import (
-    GraphKeys,
-    add_to_collections,
-    control_dependencies,
-    get_collection,
-    init_scope,
-    name_scope,
-)
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, check_equal_dims, unknown_shape
 from aioqueue.compat.v1.errors import FailedPreconditionError, OutOfRangeError
 from aioqueue.compat.v1.ops.control import cond, group, identity, no_op
+
+__all__ = (
+    "Variable", "all_variables", "assign", "assign_add", "assign_sub", "count_up_to",
+    "global_variables", "global_variables_initializer", "initialize_all_tables",
+    "initialize_all_variables", "initialize_local_variables", "initialize_variables",
+    "is_variable_initialized", "local_variables", "local_variables_initializer", "model_variables",
+    "moving_average_variables", "report_uninitialized_variables", "tables_initializer",
+    "trainable_variables", "variables_initializer",
+)  # fmt: skip
 
 _NUMBERS = (dtypes.int32, dtypes.int64)
 
@@ -84,6 +81,12 @@ def variable_cell(step: Any, variable: Operation) -> Cell:
 class Variable(Operators[Tensor]):
     """A value that lasts from run to run, once it is initialised in each session."""
 
+    op: Operation
+    name: str
+    graph: Graph
+    dtype: DType
+    device: str = ""
+
     def __init__(
         self,
         initial_value: Any = None,
@@ -102,8 +105,6 @@ class Variable(Operators[Tensor]):
         aggregation: Any = None,
         shape: Any = None,
     ) -> None:
-        del caching_device, variable_def, expected_shape, import_scope, use_resource
-        del synchronization, aggregation
         if initial_value is None:
             raise ValueError("initial_value must be specified.")
         if isinstance(collections, str):
@@ -111,26 +112,26 @@ class Variable(Operators[Tensor]):
                 f"collections argument to Variable constructor must be a list, tuple, or set. Got "
                 f"{collections} of type {type(collections)}"
             )
-        self._trainable = trainable is not False
+        self.trainable: bool = trainable is not False
         self.constraint = constraint
         values = [] if callable(initial_value) else [initial_value]
-        with init_scope(), name_scope(name, "Variable", values) as scope:
+        with scopes.init_scope(), scopes.name_scope(name, "Variable", values) as scope:
             wanted = None if dtype is None else as_dtype(dtype)
-            self._initial = _initial_tensor(initial_value, wanted)
+            self.initial_value: Tensor = _initial_tensor(initial_value, wanted)
             self._make(scope, None if shape is None else as_shape(shape), validate_shape)
-        names = list([GraphKeys.GLOBAL_VARIABLES] if collections is None else collections)
-        if self._trainable and GraphKeys.TRAINABLE_VARIABLES not in names:
-            names.append(GraphKeys.TRAINABLE_VARIABLES)
-        add_to_collections(names, self)
+        names = list([scopes.GraphKeys.GLOBAL_VARIABLES] if collections is None else collections)
+        if self.trainable and scopes.GraphKeys.TRAINABLE_VARIABLES not in names:
+            names.append(scopes.GraphKeys.TRAINABLE_VARIABLES)
+        scopes.add_to_collections(names, self)
 
     def _make(self, scope: str, shape: TensorShape | None, validate_shape: bool) -> None:
-        known = self._initial.shape
+        known = self.initial_value.shape
         if shape is None:
             shape = known if validate_shape else unknown_shape()
             if validate_shape and not known.is_fully_defined():
-                raise ValueError(f"initial_value must have a shape specified: {self._initial}")
-        kind = (self._initial.dtype, shape)
-        made = self._operation = get_default_graph().create_op(
+                raise ValueError(f"initial_value must have a shape specified: {self.initial_value}")
+        kind = (self.initial_value.dtype, shape)
+        made = self.op = get_default_graph().create_op(
             "VariableV2",
             (),
             [kind],
@@ -138,57 +139,25 @@ class Variable(Operators[Tensor]):
             name=scope,
             attrs={"variable": True, "container": ""},  # the graph says which
         )
-        assigned = _change(self, "Assign", self._initial, None, Cell.write)
-        self._initializer = assigned.op
-        self._snapshot = identity(self._operation.outputs[0], name="read")
+        assigned = _change(self, "Assign", self.initial_value, None, Cell.write)
+        self.initializer: Operation = assigned.op
+        self.name, self.graph, self.dtype = made.outputs[0].name, made.graph, kind[0]
+        self._snapshot = identity(made.outputs[0], name="read")
 
     # What it is.
 
     @property
-    def name(self) -> str:
-        return self._operation.outputs[0].name
-
-    @property
-    def op(self) -> Operation:
-        return self._operation
-
-    @property
-    def graph(self) -> Graph:
-        return self._operation.graph
-
-    @property
-    def device(self) -> str:
-        """Always empty: there is one device."""
-        return ""
-
-    @property
-    def dtype(self) -> DType:
-        return self._initial.dtype
-
-    @property
     def shape(self) -> TensorShape:
         """What is known of the shape."""
-        return self._operation.outputs[0].shape
+        return self.op.outputs[0].shape
 
     def get_shape(self) -> TensorShape:
         return self.shape
 
     def set_shape(self, shape: Any) -> None:
         """Add to what is known of the shape."""
-        self._operation.outputs[0].set_shape(shape)
+        self.op.outputs[0].set_shape(shape)
         self._snapshot.set_shape(shape)
-
-    @property
-    def trainable(self) -> bool:
-        return self._trainable
-
-    @property
-    def initializer(self) -> Operation:
-        return self._initializer
-
-    @property
-    def initial_value(self) -> Tensor:
-        return self._initial
 
     # Reading.
 
@@ -198,31 +167,26 @@ class Variable(Operators[Tensor]):
 
     def read_value(self) -> Tensor:
         """A read of its own, which takes place when its control dependencies say."""
-        variable = self._operation
-        made = self.graph.create_op(
-            "Identity",
-            (),
-            [(self.dtype, self.shape)],
-            lambda step: variable_cell(step, variable).read(variable.name),
-            name="read",
-            attrs={"read_of": variable},
-        )
-        return made.outputs[0]
+        variable = self.op
+        kernel = lambda step: variable_cell(step, variable).read(variable.name)  # noqa: E731
+        outputs, attrs = [(self.dtype, self.shape)], {"read_of": variable}
+        create = self.graph.create_op
+        return create("Identity", (), outputs, kernel, name="read", attrs=attrs).outputs[0]
 
     def initialized_value(self) -> Tensor:
         """Its value, or its initial value while it is not initialised: for other initial values."""
-        with init_scope():
-            made = cond(is_variable_initialized(self), self.read_value, lambda: self._initial)
+        with scopes.init_scope():
+            made = cond(is_variable_initialized(self), self.read_value, lambda: self.initial_value)
         assert isinstance(made, Tensor)
         return made
 
     def eval(self, session: Any = None) -> Any:
         """Its value in `session`, or else in the default session."""
-        return self._operation.outputs[0].eval(session=session)
+        return self.op.outputs[0].eval(session=session)
 
     def load(self, value: Any, session: Any = None) -> None:
         """Give it a value in `session`, or else in the default session."""
-        self._initializer.run({self._initializer.inputs[0]: value}, session)
+        self.initializer.run({self.initializer.inputs[0]: value}, session)
 
     # Writing.
 
@@ -266,7 +230,7 @@ class Variable(Operators[Tensor]):
     # As a Python object.
 
     def _as_graph_element(self) -> Tensor:
-        return self._operation.outputs[0]
+        return self.op.outputs[0]
 
     def __hash__(self) -> int:
         return id(self)
@@ -293,14 +257,13 @@ class Variable(Operators[Tensor]):
 def _initial_tensor(initial_value: Any, dtype: DType | None) -> Tensor:
     if not callable(initial_value):
         return convert_to_tensor(initial_value, dtype, name="initial_value")
-    with name_scope("Initializer"):
+    with scopes.name_scope("Initializer"):
         return convert_to_tensor(initial_value(), dtype, name="initial_value")
 
 
 def _to_tensor(
     value: Variable, dtype: DType | None = None, name: str | None = None, as_ref: bool = False
 ) -> Tensor:
-    del name, as_ref
     if dtype is not None and dtype is not value.dtype:
         raise ValueError(
             f"Incompatible type conversion requested to type '{dtype.name}' for variable of type "
@@ -337,15 +300,9 @@ def _change(
     static = variable.outputs[0].shape.merge_with(value.shape) if shape is None else shape
     before = [] if isinstance(ref, Variable) or ref.op is variable else [ref]
     with variable.graph.control_dependencies(before):
-        made = op(
-            op_type,
-            [value],
-            [(value.dtype, static)],
-            lambda step, given: function(variable_cell(step, variable), given),
-            name=name,
-            attrs={"variable_op": variable},
-        )
-    return made.outputs[0]
+        kernel = lambda step, given: function(variable_cell(step, variable), given)  # noqa: E731
+        outputs, attrs = [(value.dtype, static)], {"variable_op": variable}
+        return op(op_type, [value], outputs, kernel, name=name, attrs=attrs).outputs[0]
 
 
 def _operand(ref: Any, value: Any, op_type: str) -> Tensor:
@@ -372,8 +329,7 @@ def assign(
     name: str | None = None,
 ) -> Tensor:
     """A tensor with a variable's new value; running it sets the variable."""
-    del use_locking
-    with name_scope(name, "Assign") as scope:
+    with scopes.name_scope(name, "Assign") as scope:
         tensor = _operand(ref, value, "Assign")
         if validate_shape is False:
             return _change(ref, "Assign", tensor, scope, Cell.write, tensor.shape)
@@ -395,7 +351,7 @@ def _changing(
             with np.errstate(over="ignore"):  # integers wrap around
                 return cell.change(label, lambda old: function(old, given))
 
-        with name_scope(name, op_type) as scope:
+        with scopes.name_scope(name, op_type) as scope:
             tensor = _operand(ref, value, op_type)
             check_equal_dims(variable.outputs[0].shape, tensor.shape)
             return _change(ref, op_type, tensor, scope, apply)
@@ -441,14 +397,9 @@ def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
 def is_variable_initialized(ref: Any, name: str | None = None) -> Tensor:
     """A bool scalar: whether a variable has a value in the session."""
     variable = variable_op(ref)
-    made = variable.graph.create_op(
-        "IsVariableInitialized",
-        (),
-        [(dtypes.bool, TensorShape(()))],
-        lambda step: np.bool_(variable_cell(step, variable).is_set),
-        name=name,
-    )
-    return made.outputs[0]
+    kernel = lambda step: np.bool_(variable_cell(step, variable).is_set)  # noqa: E731
+    create, outputs = variable.graph.create_op, [(dtypes.bool, TensorShape(()))]
+    return create("IsVariableInitialized", (), outputs, kernel, name=name).outputs[0]
 
 
 _Listing = Callable[..., list[Any]]
@@ -456,18 +407,20 @@ _Listing = Callable[..., list[Any]]
 
 def _listing(name: str, key: str) -> _Listing:
     def listed(scope: str | None = None) -> list[Any]:
-        return get_collection(key, scope)
+        return scopes.get_collection(key, scope)
 
     doc = f"The default graph's {name.replace('_', ' ')}; those whose names match `scope`."
     return named(listed, name, doc)
 
 
-global_variables: _Listing = _listing("global_variables", GraphKeys.GLOBAL_VARIABLES)
-local_variables: _Listing = _listing("local_variables", GraphKeys.LOCAL_VARIABLES)
-trainable_variables: _Listing = _listing("trainable_variables", GraphKeys.TRAINABLE_VARIABLES)
-model_variables: _Listing = _listing("model_variables", GraphKeys.MODEL_VARIABLES)
+global_variables: _Listing = _listing("global_variables", scopes.GraphKeys.GLOBAL_VARIABLES)
+local_variables: _Listing = _listing("local_variables", scopes.GraphKeys.LOCAL_VARIABLES)
+trainable_variables: _Listing = _listing(
+    "trainable_variables", scopes.GraphKeys.TRAINABLE_VARIABLES
+)
+model_variables: _Listing = _listing("model_variables", scopes.GraphKeys.MODEL_VARIABLES)
 moving_average_variables: _Listing = _listing(
-    "moving_average_variables", GraphKeys.MOVING_AVERAGE_VARIABLES
+    "moving_average_variables", scopes.GraphKeys.MOVING_AVERAGE_VARIABLES
 )
 
 
@@ -490,7 +443,7 @@ def report_uninitialized_variables(
 
 def variables_initializer(var_list: Sequence[Any], name: str = "init") -> Operation:
     """An operation that gives variables their initial values."""
-    with control_dependencies(None):
+    with scopes.control_dependencies(None):
         return group(*[one.initializer for one in var_list], name=name)
 
 
@@ -506,7 +459,7 @@ def local_variables_initializer() -> Operation:
 
 def tables_initializer(name: str = "init_all_tables") -> Operation:
     """An operation that fills all lookup tables."""
-    found = get_collection(GraphKeys.TABLE_INITIALIZERS)
+    found = scopes.get_collection(scopes.GraphKeys.TABLE_INITIALIZERS)
     return group(*found, name=name) if found else no_op(name)
 
 
@@ -521,9 +474,9 @@ initialize_all_tables = tables_initializer
 def get_global_step(graph: Graph | None = None) -> Any:
     """The global step of a graph; None if it has none."""
     graph = get_default_graph() if graph is None else graph
-    found = graph.get_collection(GraphKeys.GLOBAL_STEP)
+    found = graph.get_collection(scopes.GraphKeys.GLOBAL_STEP)
     if len(found) != 1:
-        variables = graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
+        variables = graph.get_collection(scopes.GraphKeys.GLOBAL_VARIABLES)
         found = [one for one in variables if one.name == "global_step:0"]
         if not found:
             return None
@@ -540,8 +493,8 @@ def create_global_step(graph: Graph | None = None) -> Any:
         return Variable(
             lambda: constant(np.int64(0), name="zeros"),
             trainable=False,
-            name=GraphKeys.GLOBAL_STEP,
-            collections=[GraphKeys.GLOBAL_VARIABLES, GraphKeys.GLOBAL_STEP],
+            name=scopes.GraphKeys.GLOBAL_STEP,
+            collections=[scopes.GraphKeys.GLOBAL_VARIABLES, scopes.GraphKeys.GLOBAL_STEP],
         )
 
 

@@ -1,10 +1,8 @@
 """Serialized examples of a whole batch, read in lock-step: places in them are vectors.
 
-The examples of a batch are laid one behind another, and what stands at one place of each is read
-with a few calls of NumPy, whatever their number. That works for what all common writers write: one
-field of features, in which each entry has its key first and no wanted key comes twice, and lists of
-numbers that are packed. All else, and all that is damaged or does not fit, is unusual: `records`
-reads it, one example after another, and finds the words for what is wrong.
+The examples are laid one behind another, and what stands at one place of each is read with a few
+calls of NumPy. That works for what all common writers write: keys first and once, packed numbers.
+All else, and all that is damaged, `records` reads, and finds the words for what is wrong.
 """
 
 from __future__ import annotations
@@ -22,16 +20,12 @@ Places: TypeAlias = NDArray[np.int64]
 
 FIRST, SECOND = 0x0A, 0x12
 """Tags of the first and the second field of a message, when they have a length."""
-TAGS = {"string": 0x0A, "float": 0x12, "int64": 0x1A}
-"""The tag of each kind of list in a feature."""
-LONGEST = 10
-"""The bytes of the longest number."""
-_LEAST = 16
-"""Fewer examples than this are read faster one after another."""
+TAGS = {"string": 0x0A, "float": 0x12, "int64": 0x1A}  # the tag of each kind of list in a feature
+LONGEST = 10  # the bytes of the longest number
+_LEAST = 16  # fewer examples than this are read faster one after another
 _LARGE = 8192
 """Larger examples than this, in bytes, are too: to lay them one behind another copies them."""
-_LONG = 32
-"""From so many bytes on, slices are faster to copy than their bytes are to pick."""
+_LONG = 32  # from so many bytes on, slices are faster to copy than their bytes are to pick
 _STEPS, _WIDTH = 16, 8
 """After so many steps, lock-step must have read so many fields in each, on average."""
 
@@ -151,10 +145,7 @@ class _Wire:
         return starts, starts + sizes
 
     def fields(self, places: Places, ends: Places) -> tuple[list[slice], Places, Places, Places]:
-        """The fields that messages are made of: the first of each, the second of each...
-
-        The slices of each of those steps; and of each field its message and its bounds.
-        """
+        """The fields of messages, step by step: a slice for each step, and messages and bounds."""
         messages = np.arange(len(places))
         found = [(messages[:0],) * 3]
         borders = [0]

@@ -1,8 +1,4 @@
-"""Columns of parsed examples: the values of one feature of many rows, made into tensors.
-
-Nothing here knows of graphs or of how examples are written: `records` reads the values, and
-`parsing` has the ops.
-"""
+"""Columns of parsed examples: one feature's values of many rows, made into tensors."""
 
 from __future__ import annotations
 
@@ -75,7 +71,6 @@ class Column:
 
     def refusal(self, count: int) -> str | None:
         """What is wrong with a row of so many values; None if nothing is."""
-        del count
         return None
 
     def wrong_kind(self, kind: str) -> str:

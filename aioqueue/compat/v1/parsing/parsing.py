@@ -33,14 +33,9 @@ from aioqueue.compat.v1.protos import KINDS as LISTS
 from aioqueue.compat.v1.protos import example_classes, feature_values
 
 __all__ = (
-    "FixedLenFeature",
-    "FixedLenSequenceFeature",
-    "SparseFeature",
-    "VarLenFeature",
-    "parse_example",
-    "parse_single_example",
-    "parse_single_sequence_example",
-)
+    "FixedLenFeature", "FixedLenSequenceFeature", "SparseFeature", "VarLenFeature", "parse_example",
+    "parse_single_example", "parse_single_sequence_example",
+)  # fmt: skip
 
 KINDS = {"string": "string", "float32": "float", "int64": "int64"}
 """The dtypes that features may have, each with what messages call it."""
@@ -303,9 +298,7 @@ class _Parser:
         ]
 
     def arrays(
-        self,
-        values: Callable[[Column, Array | None], Sequence[Values]],
-        defaults: Sequence[Any],
+        self, values: Callable[[Column, Array | None], Sequence[Values]], defaults: Sequence[Any]
     ) -> list[Any]:
         """The values of all outputs."""
         found: list[Any] = []

@@ -25,14 +25,7 @@ from collections.abc import Callable, Collection, Sequence
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.effects import c_escaped
-from aioqueue.compat.v1.parsing.batches import (
-    FIRST,
-    LONGEST,
-    SECOND,
-    TAGS,
-    BatchReader,
-    UnusualError,
-)
+from aioqueue.compat.v1.parsing import batches
 from aioqueue.compat.v1.parsing.columns import (
     Chunk,
     Column,
@@ -44,7 +37,7 @@ from aioqueue.compat.v1.parsing.columns import (
 
 NUMBER, FOUR_BYTES = 0x08, 0x0D
 """Tags of the first field, when it is a number in base 128, and one of four bytes."""
-KINDS = {tag: kind for kind, tag in TAGS.items()}
+KINDS = {tag: kind for kind, tag in batches.TAGS.items()}
 """The kind of list that each tag in a feature means."""
 _FIELDS = {"string": "bytes_list", "float": "float_list", "int64": "int64_list"}
 """The field of a feature that has each kind of list."""
@@ -55,23 +48,20 @@ class _DamagedError(Exception):
 
 
 class RecordReader:
-    """Reads columns of serialized examples.
-
-    A batch is read in lock-step if all its examples are as common writers write them.
-    """
+    """Reads columns of serialized examples, in lock-step if common writers wrote them all."""
 
     def __init__(self, columns: Sequence[Column], have_default: Collection[str]) -> None:
         self._columns = {column.key.encode(): column for column in columns}
         self._required = [
             column for column in columns if column.must_be_there and column.key not in have_default
         ]
-        self._lock_step = BatchReader(columns, self._required)
+        self._lock_step = batches.BatchReader(columns, self._required)
 
     def batch(self, records: Sequence[bytes], names: Sequence[str | None]) -> list[Values]:
         """The values of every column in a batch."""
         try:
             return self._lock_step(records)
-        except UnusualError:
+        except batches.UnusualError:
             return self.one_by_one(records, names)
 
     def one_by_one(self, records: Sequence[bytes], names: Sequence[str | None]) -> list[Values]:
@@ -200,7 +190,7 @@ def _is_overfull(column: Column, count: int) -> bool:
 def _number(data: bytes, at: int, end: int) -> tuple[int, int]:
     """A number in base 128, and the place behind it."""
     value = shift = 0
-    for byte in data[at : min(at + LONGEST, end)]:
+    for byte in data[at : min(at + batches.LONGEST, end)]:
         at += 1
         if byte < 128:
             return value | byte << shift, at
@@ -240,12 +230,12 @@ def _entries(data: bytes) -> list[tuple[bytes, int, int]]:
     found = []
     at, end = 0, len(data)
     while at < end:
-        if data[at] != FIRST:
+        if data[at] != batches.FIRST:
             at = _behind_unknown(data, at, end)
             continue
         at, inner = _limit(data, at + 1, end)
         while at < inner:
-            if data[at] != FIRST:
+            if data[at] != batches.FIRST:
                 raise _DamagedError
             at, stop = _limit(data, at + 1, inner)
             found.append(_entry(data, at, stop))
@@ -256,11 +246,11 @@ def _entries(data: bytes) -> list[tuple[bytes, int, int]]:
 def _entry(data: bytes, at: int, end: int) -> tuple[bytes, int, int]:
     """The key of an entry, and where its feature begins and ends: two fields, in any order."""
     # As a rule the key is first, and a byte each is enough for both lengths.
-    if end - at > 2 and data[at] == FIRST:
+    if end - at > 2 and data[at] == batches.FIRST:
         value = at + 2 + data[at + 1]
         if (
             value + 2 <= end
-            and data[value] == SECOND
+            and data[value] == batches.SECOND
             and value + 2 + data[value + 1] == end
             and data[at + 1] < 128 > data[value + 1]
         ):
@@ -268,10 +258,10 @@ def _entry(data: bytes, at: int, end: int) -> tuple[bytes, int, int]:
     key, feature = b"", (0, 0)
     for _ in range(2):
         tag, at = _length(data, at, end)
-        if tag == FIRST:
+        if tag == batches.FIRST:
             start, at = _whole(data, at, end)
             key = data[start:at]
-        elif tag == SECOND:
+        elif tag == batches.SECOND:
             feature = _, at = _whole(data, at, end)
         else:
             raise _DamagedError
@@ -299,7 +289,7 @@ def _texts(data: bytes, at: int, end: int) -> list[bytes]:
     found = []
     at, end = _limit(data, at, end)
     while at < end:
-        if data[at] != FIRST:
+        if data[at] != batches.FIRST:
             raise _DamagedError
         start, at = _whole(data, at + 1, end)
         found.append(data[start:at])
@@ -308,7 +298,7 @@ def _texts(data: bytes, at: int, end: int) -> list[bytes]:
 
 def _floats(data: bytes, at: int, end: int) -> bytes:
     at, end = _limit(data, at, end)
-    if at < end and data[at] == FIRST:
+    if at < end and data[at] == batches.FIRST:
         size, at = _length(data, at + 1, end)
         if size // 4 * 4 > end - at:
             raise _DamagedError
@@ -325,7 +315,7 @@ def _floats(data: bytes, at: int, end: int) -> bytes:
 def _integers(data: bytes, at: int, end: int) -> list[int]:
     at, end = _limit(data, at, end)
     found: list[int] = []
-    if at < end and data[at] == FIRST:
+    if at < end and data[at] == batches.FIRST:
         at, end = _limit(data, at + 1, end)
         packed = data[at:end]
         if packed.isascii():  # a byte each
@@ -338,7 +328,7 @@ def _integers(data: bytes, at: int, end: int) -> list[int]:
                 value = shift = 0
             else:
                 shift += 7
-                if shift == 7 * LONGEST:
+                if shift == 7 * batches.LONGEST:
                     raise _DamagedError
         if shift:
             raise _DamagedError

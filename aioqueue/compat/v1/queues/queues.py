@@ -20,6 +20,8 @@ from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.static import constant_value
 from aioqueue.compat.v1.queues.resources import QueuePlan, QueueResource, private_name, type_names
 
+__all__ = ("FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "QueueBase", "RandomShuffleQueue")
+
 _Shapes = list[TensorShape] | None
 
 
@@ -64,11 +66,7 @@ def list_of_names(names: Any, dtypes: list[Any]) -> list[str] | None:
 
 
 def fixed_shapes(shapes: Any) -> _Shapes:
-    """The shapes of a queue whose components have fixed sizes; ``None`` for any.
-
-    A list of sizes is one shape, and so is the empty list; a size in a list of shapes is a shape of
-    one dimension.
-    """
+    """The shapes of a queue's components; a list of sizes, also an empty one, is one shape."""
     if shapes is None:
         return None
     listed = _list_of_shapes(shapes)
@@ -168,15 +166,13 @@ class QueueBase:
             tensors = self._components(vals)
             for tensor, shape in zip(tensors, self.shapes, strict=False):
                 tensor.shape.assert_is_compatible_with(shape)
-            return self._enqueue_op(
-                "QueueEnqueueV2", tensors, QueueResource.enqueue, QueueResource.try_enqueue, scope
-            )
+            put = QueueResource.enqueue, QueueResource.try_enqueue
+            return self._enqueue_op("QueueEnqueueV2", tensors, *put, scope)
 
     def enqueue_many(self, vals: Any, name: str | None = None) -> Operation:
-        """An op that puts the rows of a batch in, one after another, waiting while it is full.
+        """An op that puts the rows of a batch in; no other enqueue comes between them.
 
-        The rows stay together: no other enqueue comes between them. Running it on a closed queue
-        raises `tf.errors.CancelledError`; rows that are in by then stay in.
+        Running it on a closed queue raises `tf.errors.CancelledError`; rows that are in stay in.
         """
         with name_scope(name, f"{self._base_name}_EnqueueMany", _listed(vals)) as scope:
             tensors = self._components(vals)
@@ -184,13 +180,8 @@ class QueueBase:
             for tensor, shape in zip(tensors, self.shapes, strict=False):
                 rows = rows.merge_with(tensor.shape.with_rank_at_least(1)[0])
                 tensor.shape[1:].assert_is_compatible_with(shape)
-            return self._enqueue_op(
-                "QueueEnqueueManyV2",
-                tensors,
-                QueueResource.enqueue_many,
-                QueueResource.try_enqueue_many,
-                scope,
-            )
+            put = QueueResource.enqueue_many, QueueResource.try_enqueue_many
+            return self._enqueue_op("QueueEnqueueManyV2", tensors, *put, scope)
 
     def dequeue(self, name: str | None = None) -> Any:
         """Tensors of one element taken out; running them waits for one.
@@ -209,28 +200,22 @@ class QueueBase:
         return self._result(made)
 
     def dequeue_many(self, n: Any, name: str | None = None) -> Any:
-        """Tensors of n elements taken out as one batch; running them waits for all n.
+        """Tensors of n elements as one batch; n may be more than the capacity.
 
-        They may be more than the capacity. Running it on a closed queue with fewer than n elements
-        raises `tf.errors.OutOfRangeError`.
+        Running it on a closed queue with fewer than n raises `tf.errors.OutOfRangeError`.
         """
         return self._batch("DequeueMany", n, name, up_to=False)
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
-        """Tensors of n elements taken out as one batch, or of the last ones of a closed queue.
-
-        Running it on a queue that is closed and empty raises `tf.errors.OutOfRangeError`.
-        """
+        """Tensors of n elements as one batch, or of the last ones of a closed queue."""
         return self._batch("DequeueUpTo", n, name, up_to=True)
 
     def close(
         self, cancel_pending_enqueues: bool | None = False, name: str | None = None
     ) -> Operation:
-        """An op that closes the queue.
+        """An op that closes the queue, after the enqueues that came before it.
 
-        What is inside can still be dequeued. A plain close waits until the enqueues that came
-        before it are in; enqueues that come after it fail. Closing again by a plain close raises
-        `tf.errors.CancelledError`.
+        What is inside can still be dequeued. A second one raises `tf.errors.CancelledError`.
         """
         cancel = False if cancel_pending_enqueues is None else cancel_pending_enqueues
         if not isinstance(cancel, bool):
@@ -245,35 +230,24 @@ class QueueBase:
         def try_now(step: Any, resource: QueueResource) -> Any:
             return resource.try_close(cancel_pending_enqueues=cancel)
 
-        return op(
-            "QueueCloseV2",
-            [self.queue_ref],
-            [],
-            kernel,
-            name=name or f"{self._base_name}_Close",
-            waits=not cancel,
-            attrs={
-                "cancel_pending_enqueues": cancel,
-                "try_now": try_now,
-                "scoped": False,  # a close that has begun is not withdrawn
-            },
-        )
+        attrs: dict[str, Any] = {"cancel_pending_enqueues": cancel, "try_now": try_now}
+        attrs["scoped"] = False  # a close that has begun is not withdrawn
+        name, given = name or f"{self._base_name}_Close", [self.queue_ref]
+        return op("QueueCloseV2", given, [], kernel, name=name, waits=not cancel, attrs=attrs)
 
     def is_closed(self, name: str | None = None) -> Tensor:
         """A bool tensor: whether the queue is closed, that is, closing is done."""
-        found = [self.queue_ref], [(tf_dtypes.bool, _SCALAR)]
-        name = name or f"{self._base_name}_Is_Closed"
-        return op(
-            "QueueIsClosedV2", *found, lambda step, queue: np.bool_(queue.is_closed()), name=name
-        ).outputs[0]
+        kernel = lambda step, queue: np.bool_(queue.is_closed())  # noqa: E731
+        return self._asked("IsClosed", "Is_Closed", tf_dtypes.bool, kernel, name)
 
     def size(self, name: str | None = None) -> Tensor:
         """How many elements are inside, besides those that a waiting batch holds, as int32."""
-        found = [self.queue_ref], [(tf_dtypes.int32, _SCALAR)]
-        name = name or f"{self._base_name}_Size"
-        return op(
-            "QueueSizeV2", *found, lambda step, queue: np.int32(queue.size()), name=name
-        ).outputs[0]
+        kernel = lambda step, queue: np.int32(queue.size())  # noqa: E731
+        return self._asked("Size", "Size", tf_dtypes.int32, kernel, name)
+
+    def _asked(self, what: str, label: str, dtype: DType, kernel: Any, name: str | None) -> Tensor:
+        name, outputs = name or f"{self._base_name}_{label}", [(dtype, _SCALAR)]
+        return op(f"Queue{what}V2", [self.queue_ref], outputs, kernel, name=name).outputs[0]
 
     def _components(self, vals: Any) -> list[Tensor]:
         """The components of an element or a batch as tensors of their dtypes, in order."""
@@ -321,15 +295,8 @@ class QueueBase:
         else:
             kernel = lambda step, queue, *values: put(queue, values)  # noqa: E731
             try_now = lambda step, queue, *values: try_put(queue, values)  # noqa: E731
-        return op(
-            op_type,
-            [self.queue_ref, *tensors],
-            [],
-            kernel,
-            name=name,
-            waits=True,
-            attrs={"try_now": try_now},
-        )
+        given, attrs = [self.queue_ref, *tensors], {"try_now": try_now}
+        return op(op_type, given, [], kernel, name=name, waits=True, attrs=attrs)
 
     def _signature_mismatch(self, tensors: list[Tensor]) -> Callable[..., Any]:
         have = type_names([tf_dtypes.resource, *(tensor.dtype for tensor in tensors)])
@@ -403,9 +370,6 @@ def _listed(vals: Any) -> list[Any]:
     return list(vals) if isinstance(vals, list | tuple) else [vals]
 
 
-_SCALAR = TensorShape([])
-
-
 class _QueueHandle:
     """The kernel of an op that makes a queue: finds it in the session, or makes it there."""
 
@@ -452,10 +416,7 @@ class FIFOQueue(QueueBase):
 
 
 class RandomShuffleQueue(QueueBase):
-    """Elements leave in random order, each drawn uniformly from what is inside.
-
-    The same seeds and the same operations give the order that TensorFlow gave.
-    """
+    """Elements leave in random order, that of TensorFlow for the same seeds."""
 
     def __init__(
         self,
@@ -470,15 +431,11 @@ class RandomShuffleQueue(QueueBase):
     ) -> None:
         listed = list_of_dtypes(dtypes)
         signature = Signature(listed, fixed_shapes(shapes), list_of_names(names, listed))
-        ref = _make(
-            "RandomShuffleQueue",
-            capacity,
-            signature,
-            shared_name,
-            name,
-            min_after_dequeue=_whole("min_after_dequeue", min_after_dequeue),
-            seeds=_queue_seeds(seed, shared_name),
+        least, seeds = (
+            _whole("min_after_dequeue", min_after_dequeue),
+            _queue_seeds(seed, shared_name),
         )
+        ref = _make("RandomShuffleQueue", capacity, signature, shared_name, name, least, seeds)
         super().__init__(signature.dtypes, signature.shapes, signature.names, ref)
 
 
@@ -507,10 +464,7 @@ class PaddingFIFOQueue(QueueBase):
 
 
 class PriorityQueue(QueueBase):
-    """The element with the smallest priority leaves first; equal ones leave as they came.
-
-    Component 0 of every element is its priority, an int64 scalar that is not listed in `types`.
-    """
+    """The element with the smallest priority, component 0, leaves first; then the oldest."""
 
     def __init__(
         self,
@@ -545,7 +499,6 @@ def _make(
     signature: Signature,
     shared_name: str | None,
     name: str | None,
-    *,
     min_after_dequeue: int = 0,
     seeds: tuple[int, int] = (0, 0),
 ) -> Tensor:

@@ -1,10 +1,8 @@
 """What is behind a queue op in a session: a queue of `aioqueue.sync` under TensorFlow's rules.
 
 A `QueuePlan` is what an op asks for; a `QueueResource` is the queue that a session, or a server,
-has made of it. Blocking, order and closing are the native queue's. Said here is where TensorFlow's
-rules differ: a plain close waits until the enqueues before it are in, a second one is an error, a
-queue is closed only when closing is done, nothing fits a capacity of 0, and errors have
-TensorFlow's classes and texts.
+has made of it. Said here is where the rules differ: a plain close waits for the enqueues before it,
+a second one is an error, and nothing fits a capacity of 0.
 """
 
 from __future__ import annotations
@@ -307,11 +305,7 @@ class QueueResource:
         return made
 
     def _available(self) -> int:
-        """How many rows can come out now without waiting.
-
-        Where rows are free, no dequeue waits for them, for a batch that waits has claimed them.
-        Only a priority queue's batches do not claim.
-        """
+        """How many rows can come out now without waiting; waiting batches claim theirs."""
         if self.plan.kind == "PriorityQueue" and self.queue.statistics().waiting_dequeues:
             return 0
         return max(0, self.queue.size() - self.plan.min_after_dequeue)

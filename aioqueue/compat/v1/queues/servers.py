@@ -1,8 +1,4 @@
-"""`tf.train.Server` and `ClusterSpec`: what sessions of one process share.
-
-There is no network here. A server is a container of resources with a target by which sessions of
-the same process find it; variables and queues with a shared name live there and outlive sessions.
-"""
+"""`tf.train.Server` and `ClusterSpec`: what sessions of one process share, without network."""
 
 from __future__ import annotations
 
@@ -116,18 +112,12 @@ class ServerDef(Message):
     """What a server is: its cluster, and which task of it."""
 
     _fields: ClassVar[dict[str, Any]] = {
-        "cluster": ClusterDef,
-        "job_name": "",
-        "task_index": 0,
-        "protocol": "",
-    }
+        "cluster": ClusterDef, "job_name": "", "task_index": 0, "protocol": "",
+    }  # fmt: skip
 
 
 class Server:
-    """Where sessions of one process share variables and queues.
-
-    ``tf.Session(server.target)`` uses it. It lives as long as the process.
-    """
+    """Where sessions of one process, ``tf.Session(server.target)``, share variables and queues."""
 
     def __init__(
         self,
@@ -194,7 +184,6 @@ def replica_device_setter(
     ps_strategy: Any = None,
 ) -> Any:
     """A function for `tf.device`, where it has no effect; None without parameter servers."""
-    del merge_devices, ps_ops
     if cluster is not None:
         _, _, job = ps_device.partition("/job:")
         ps_tasks = len(ClusterSpec(cluster).as_dict().get(job.partition("/")[0], ()))

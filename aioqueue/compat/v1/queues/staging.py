@@ -22,11 +22,7 @@ from aioqueue.core.storage.sized import size_of
 
 
 class StagingArea:
-    """Elements that were put in leave in the same order, each once.
-
-    Unlike a `FIFOQueue` it cannot be closed, can be looked into, and may be bounded by bytes. A run
-    that waits for it ends with its session, or when its time is up.
-    """
+    """Elements leave in the order in which they came; a run that waits for one can be cancelled."""
 
     def __init__(
         self,

@@ -40,15 +40,16 @@ from aioqueue.compat.v1.readers.records import (
     tf_record_file,
 )
 
+__all__ = (
+    "FixedLengthRecordReader", "IdentityReader", "ReaderBase", "TFRecordReader", "TextLineReader",
+    "WholeFileReader",
+)  # fmt: skip
+
 T = TypeVar("T")
 
 
 class ReaderResource:
-    """A reader in a session, or on a server.
-
-    One caller at a time uses the reader. While that caller is blocked on the queue, all others wait
-    for it.
-    """
+    """A reader in a session, or on a server, for one caller at a time."""
 
     def __init__(self, kind: str, name: str, open_work: Opener, *, ends_at_once: bool) -> None:
         self.kind = kind
@@ -200,10 +201,7 @@ class ReaderResource:
 
 
 def _some(records: Iterator[Record], count: int) -> tuple[list[Record], bool]:
-    """Some records, and whether there are no more.
-
-    A failure after the first of them is left for the next time.
-    """
+    """Some records, and whether there are no more; a failure after the first waits its turn."""
     found: list[Record] = []
     try:
         for record in islice(records, count):
@@ -240,11 +238,7 @@ def _state_class() -> Any:
 
 
 class RecordInput:
-    """Reads TFRecord files for ever: in each epoch each record once, in another order.
-
-    Records are read when they are asked for. With one seed their order is the same in each session;
-    TensorFlow's differs from run to run.
-    """
+    """Records of TFRecord files for ever, each once an epoch, in an order that the seed decides."""
 
     def __init__(
         self,
@@ -258,7 +252,6 @@ class RecordInput:
         batches: int | None = None,
         compression_type: Any = None,
     ) -> None:
-        del parallelism
         self._file_pattern = file_pattern
         self._batch_size = batch_size if batches is None else batch_size * batches
         self._batches = batches
@@ -294,7 +287,6 @@ class RecordInput:
         return _Shuffled(self._records(), self._buffer_size, self._seed)
 
     def _records(self) -> Iterator[Iterator[bytes]]:
-        """The records of each epoch."""
         for epoch in itertools.count(1):
             paths = glob_files(self._file_pattern)
             if not paths:
@@ -332,7 +324,6 @@ class _Shuffled:
                 raise
 
     def close(self) -> None:
-        """Close the file in progress: the session is over."""
         with self._lock:
             self._failure = errors.CancelledError, "Session has been closed."
             self._drawn.close()
@@ -375,28 +366,14 @@ class _KeysAndValues(NamedTuple):
 
 
 class ReaderBase:
-    """Turns strings from a queue, usually names of files, into records.
-
-    Each run of a `read` gives the next record; a file is taken from the queue when the one before
-    has been read. One run at a time uses a reader: others wait, also while it waits for the queue.
-    """
+    """Turns strings from a queue, usually names of files, into records; one run at a time."""
 
     def __init__(self, reader_ref: Tensor, supports_serialize: bool = False) -> None:
-        self._reader_ref = reader_ref
-        self._supports_serialize = supports_serialize
+        self.reader_ref: Tensor = reader_ref
+        self.supports_serialize: bool = supports_serialize
 
     def __repr__(self) -> str:
-        return f"<tf.{type(self).__name__} '{self._reader_ref.op.name}'>"
-
-    @property
-    def reader_ref(self) -> Tensor:
-        """The tensor that stands for the reader itself."""
-        return self._reader_ref
-
-    @property
-    def supports_serialize(self) -> bool:
-        """Whether its state can be serialized."""
-        return self._supports_serialize
+        return f"<tf.{type(self).__name__} '{self.reader_ref.op.name}'>"
 
     def read(self, queue: Any, name: str | None = None) -> _KeyAndValue:
         """Tensors of the next record; running them waits for work in the queue if need be."""
@@ -436,7 +413,7 @@ class ReaderBase:
 
     def serialize_state(self, name: str | None = None) -> Tensor:
         """A string tensor: its state. Running it raises `UnimplementedError` if not supported."""
-        action = ReaderResource.serialize if self._supports_serialize else _unable("SerializeState")
+        action = ReaderResource.serialize if self.supports_serialize else _unable("SerializeState")
         outputs = [(string, SCALAR)]
         made = self._op(
             "ReaderSerializeStateV2", [], outputs, lambda reader, waits: action(reader), name
@@ -444,21 +421,13 @@ class ReaderBase:
         return made.outputs[0]
 
     def restore_state(self, state: Any, name: str | None = None) -> Operation:
-        """An op that puts it into a state that `serialize_state` has given.
-
-        If there is something wrong with the state, the reader is as new afterwards.
-        """
+        """An op that puts it into a serialized state; a wrong one leaves it as new."""
         data = convert_to_tensor(state, dtype=string, name="state")
         if data.shape.ndims not in (None, 0):
             raise ValueError(f"Shape must be rank 0 but is rank {data.shape.ndims} for the state")
-        action = ReaderResource.restore if self._supports_serialize else _unable("RestoreState")
-        return self._op(
-            "ReaderRestoreStateV2",
-            [data],
-            [],
-            lambda reader, waits, value: action(reader, value),
-            name,
-        )
+        action = ReaderResource.restore if self.supports_serialize else _unable("RestoreState")
+        restore = lambda reader, waits, value: action(reader, value)  # noqa: E731
+        return self._op("ReaderRestoreStateV2", [data], [], restore, name)
 
     def reset(self, name: str | None = None) -> Operation:
         """An op that makes it as new; work in progress is forgotten, the queue left as it is."""
@@ -472,15 +441,7 @@ class ReaderBase:
         action: Callable[..., Any],
         name: str | None,
     ) -> Operation:
-        """An op that has the reader to itself.
-
-        Args:
-            op_type: its type.
-            inputs: tensors besides the reader's.
-            outputs: dtype and shape of each output.
-            action: takes the reader, whether it may wait, and the values of the inputs.
-            name: of the op.
-        """
+        """An op that has the reader to itself: ``action(reader, whether it may wait, *values)``."""
 
         def kernel(step: Any, reader: ReaderResource, *values: Any) -> Any:
             return reader.use(lambda: action(reader, True, *values))
@@ -488,22 +449,12 @@ class ReaderBase:
         def try_now(step: Any, reader: ReaderResource, *values: Any) -> Any:
             return reader.try_use(lambda: action(reader, False, *values))
 
-        return default_graph.op(
-            op_type,
-            [self._reader_ref, *inputs],
-            outputs,
-            kernel,
-            name=name,
-            waits=True,
-            attrs={"try_now": try_now},
-        )
+        given, attrs = [self.reader_ref, *inputs], {"try_now": try_now}
+        return default_graph.op(op_type, given, outputs, kernel, name=name, waits=True, attrs=attrs)
 
 
 class WholeFileReader(ReaderBase):
-    """Gives whole files: the key is the name, the value the contents.
-
-    A file that cannot be read is tried again by every read, until `reset`.
-    """
+    """Whole files by their names; one that cannot be read is tried again, until `reset`."""
 
     def __init__(self, name: str | None = None) -> None:
         ref = _make("WholeFileReader", name, lambda: WholeFile, ends_at_once=True)
@@ -511,10 +462,7 @@ class WholeFileReader(ReaderBase):
 
 
 class TextLineReader(ReaderBase):
-    r"""Gives lines of text files, without their ends (``\n`` or ``\r\n``).
-
-    Keys are ``file:number``, from 1. A file that cannot be opened is skipped by the next read.
-    """
+    """Lines of text files, without their ends; keys are ``file:number``, from 1."""
 
     def __init__(self, skip_header_lines: int | None = None, name: str | None = None) -> None:
         def prepare() -> Opener:
@@ -525,11 +473,7 @@ class TextLineReader(ReaderBase):
 
 
 class FixedLengthRecordReader(ReaderBase):
-    """Gives records of one length, from binary files.
-
-    Keys are ``file:number``, from 0. What is left at the end of a file is dropped if it is no whole
-    record. A file that cannot be opened is skipped by the next read.
-    """
+    """Records of one length of binary files; keys are ``file:number``, from 0."""
 
     def __init__(
         self,
@@ -555,10 +499,9 @@ class FixedLengthRecordReader(ReaderBase):
 
 
 class TFRecordReader(ReaderBase):
-    """Gives the records of TFRecord files. Needs the extra ``tfrecord``.
+    """The records of TFRecord files; keys are ``file:offset``. Needs the extra ``tfrecord``.
 
-    Keys are ``file:offset``, in bytes. Damaged data is not got past: every read raises
-    `tf.errors.DataLossError`, until `reset`. A file that cannot be opened is skipped.
+    Damaged data ends it: every read raises `tf.errors.DataLossError`, until `reset`.
     """
 
     def __init__(self, name: str | None = None, options: Any = None) -> None:

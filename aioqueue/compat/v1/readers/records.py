@@ -1,7 +1,4 @@
-"""Files of records: how each kind is cut into records, and ``tf.python_io``, without a graph.
-
-The native readers do the work. Said here is where TensorFlow's rules differ from theirs.
-"""
+"""Files of records, by the native readers under TensorFlow's rules, and ``tf.python_io``."""
 
 from __future__ import annotations
 
@@ -10,13 +7,16 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import aioqueue
 from aioqueue import inputs
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.ops.files import file_errors, filesystem
 from aioqueue.compat.v1.protos import summary_classes
+
+__all__ = ("TFRecordCompressionType", "TFRecordOptions", "TFRecordWriter", "tf_record_iterator")
 
 
 class Record(NamedTuple):
@@ -34,11 +34,7 @@ COMPRESSIONS = {"GZIP": "gzip", "ZLIB": "zlib"}
 
 
 class _Remembering(Iterator[Record]):
-    """Records of an open file; the first is read at once, so that opening fails at once.
-
-    Damaged data is not got past: its failure is raised again by every further attempt. Where a
-    file cannot even be opened nothing is made, and its item in the queue has been used up.
-    """
+    """Records of an open file, the first read at once; a failure is raised again each time."""
 
     def __init__(self, records: Iterator[Record]) -> None:
         self._records = records
@@ -63,7 +59,6 @@ class _Remembering(Iterator[Record]):
             raise
 
     def close(self) -> None:
-        """Close the file."""
         close = getattr(self._records, "close", None)
         if close is not None:
             close()
@@ -75,10 +70,7 @@ def opener(records: Callable[[str], Iterator[Record]]) -> Opener:
 
 
 def line_file(path: str, skip_header_lines: int, compression: str) -> Iterator[Record]:
-    r"""Lines of a text file, without their ends (``\n`` or ``\r\n``).
-
-    Keys are ``file:number``, from 1, header lines counted.
-    """
+    """Lines of a text file, without their ends; header lines count in their keys."""
     reader = inputs.read_lines(
         path,
         encoding=None,
@@ -101,11 +93,7 @@ def fixed_length_file(
     footer_bytes: int,
     hop_bytes: int,
 ) -> Iterator[Record]:
-    """Records of one length; keys are ``file:number``, from 0.
-
-    A trailing part of a record is left out. A file without room for its header looks like the end
-    of the input, as in TensorFlow.
-    """
+    """Records of one length; a file without room for its header is the end of the input."""
     reader = inputs.read_records(
         path,
         record_bytes,
@@ -125,11 +113,7 @@ def fixed_length_file(
 
 
 def tf_record_file(path: str, compression: str) -> Iterator[Record]:
-    """Records of a TFRecord file; keys are ``file:offset``, in bytes.
-
-    A compressed stream may end behind any of its records: its writer may be at work still, having
-    flushed it there, or have died.
-    """
+    """Records of a TFRecord file; a compressed stream may end behind any of them."""
     with file_errors(path):
         reader = inputs.read_tfrecords(
             path, compression=COMPRESSIONS.get(compression), max_record_bytes=None
@@ -186,15 +170,11 @@ def _keyed(reader: inputs.Reader[Any]) -> Iterator[Record]:
 
 
 _DEFAULTS: Final = {
-    "flush_mode": zlib.Z_NO_FLUSH,
-    "input_buffer_size": 2**18,
-    "output_buffer_size": 2**18,
-    "window_bits": zlib.MAX_WBITS,
-    "compression_level": zlib.Z_DEFAULT_COMPRESSION,
-    "compression_method": zlib.DEFLATED,
-    "mem_level": 9,
+    "flush_mode": zlib.Z_NO_FLUSH, "input_buffer_size": 2**18, "output_buffer_size": 2**18,
+    "window_bits": zlib.MAX_WBITS, "compression_level": zlib.Z_DEFAULT_COMPRESSION,
+    "compression_method": zlib.DEFLATED, "mem_level": 9,
     "compression_strategy": zlib.Z_DEFAULT_STRATEGY,
-}
+}  # fmt: skip
 """TensorFlow's own numbers of a compression."""
 _GZIP: Final = 16  # added to the bits of the window: a head and an end of gzip's
 
@@ -218,12 +198,7 @@ def _tuning(compression: str, options: Any) -> dict[str, int]:
 
 
 class _Deflating:
-    """A stream that compresses what is written to it into a file.
-
-    It collects what is written, and compresses it when it has collected ``input_buffer_size``
-    bytes, with ``flush_mode``. With the same zlib, the same bytes as TensorFlow's come out, unless
-    a flush mode or a small buffer was asked for.
-    """
+    """A stream that compresses what it has collected, by ``input_buffer_size``, as TensorFlow."""
 
     def __init__(self, file: Any, options: dict[str, int]) -> None:
         if options["output_buffer_size"] < 2:
@@ -292,40 +267,28 @@ class TFRecordCompressionType:
     GZIP = 2
 
 
+@dataclass(eq=False, repr=False)
 class TFRecordOptions:
-    """How TFRecord files are compressed.
+    """How TFRecord files are compressed; a writer checks the numbers."""
 
-    What a number may be is checked by the writer that is given it.
-    """
-
-    compression_type_map: dict[int, str] = {  # noqa: RUF012  # as TensorFlow has it
+    compression_type_map: ClassVar[dict[int, str]] = {
         TFRecordCompressionType.ZLIB: "ZLIB",
         TFRecordCompressionType.GZIP: "GZIP",
         TFRecordCompressionType.NONE: "",
     }
 
-    def __init__(
-        self,
-        compression_type: Any = None,
-        flush_mode: int | None = None,
-        input_buffer_size: int | None = None,
-        output_buffer_size: int | None = None,
-        window_bits: int | None = None,
-        compression_level: int | None = None,
-        compression_method: int | None = None,
-        mem_level: int | None = None,
-        compression_strategy: int | None = None,
-    ) -> None:
-        self.get_compression_type_string(compression_type)  # refuses what there is not
-        self.compression_type = compression_type
-        self.flush_mode = flush_mode
-        self.input_buffer_size = input_buffer_size
-        self.output_buffer_size = output_buffer_size
-        self.window_bits = window_bits
-        self.compression_level = compression_level
-        self.compression_method = compression_method
-        self.mem_level = mem_level
-        self.compression_strategy = compression_strategy
+    compression_type: Any = None
+    flush_mode: int | None = None
+    input_buffer_size: int | None = None
+    output_buffer_size: int | None = None
+    window_bits: int | None = None
+    compression_level: int | None = None
+    compression_method: int | None = None
+    mem_level: int | None = None
+    compression_strategy: int | None = None
+
+    def __post_init__(self) -> None:
+        self.get_compression_type_string(self.compression_type)  # refuses what there is not
 
     @classmethod
     def get_compression_type_string(cls, options: Any) -> str:

@@ -4,10 +4,8 @@ A checkpoint ``model.ckpt-3`` is one file, ``model.ckpt-3.npz``, with an array f
 Strings are two: ``<name>:lengths``, which has the shape, and ``<name>:bytes``. Each file is written
 beside its place and moved there, so that it is whole at any moment.
 
-TensorFlow's second format is read without TensorFlow. ``<name>.index`` is a sorted table: blocks of
-keys and values, and an index of the blocks, as in LevelDB
-(https://github.com/google/leveldb/blob/main/doc/table_format.md). Each value is a message that says
-where in ``<name>.data-00000-of-00001`` a tensor lies.
+TensorFlow's second format is a table, LevelDB's, of messages that say where a tensor's bytes lie:
+https://github.com/google/leveldb/blob/main/doc/table_format.md.
 """
 
 from __future__ import annotations
@@ -29,13 +27,18 @@ import numpy as np
 from aioqueue.compat.v1 import logging
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.errors import DataLossError, UnimplementedError
+from aioqueue.compat.v1.ops.serializing import FIXED32, fields, read_number
+
+__all__ = (
+    "CheckpointState", "checkpoint_exists", "checkpoints_iterator", "get_checkpoint_mtimes",
+    "get_checkpoint_state", "latest_checkpoint", "remove_checkpoint", "update_checkpoint_state",
+)  # fmt: skip
 
 ENDING = ".npz"
 STATE = "checkpoint"
 _FIELD = re.compile(r'\s*(\w+)\s*:\s*(?:"((?:[^"\\\n]|\\.)*)"|[-+.\w]+)\s*')
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
-_END = 22
-"""The size of the record at the end of a zip file without a comment."""
+_END = 22  # the size of the record at the end of a zip file without a comment
 _LOOK_SECS = 1.0
 """How often `checkpoints_iterator` samples a folder: nothing reports files of other programs."""
 
@@ -254,7 +257,6 @@ def remove_checkpoint(
     checkpoint_prefix: str, checkpoint_format_version: int = 2, meta_graph_suffix: str = "meta"
 ) -> None:
     """Remove the files of a checkpoint, written here or by TensorFlow."""
-    del checkpoint_format_version
     endings = (ENDING, ".index", f".{meta_graph_suffix}")
     data = glob(f"{escape(checkpoint_prefix)}.data-?????-of-?????")
     for path in (*(checkpoint_prefix + ending for ending in endings), *data):
@@ -310,8 +312,7 @@ def _escaped(text: str) -> str:
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
-_TRAILER = 5
-"""Behind each block: how it is compressed, and its checksum."""
+_TRAILER = 5  # behind each block: how it is compressed, and its checksum
 
 Fields = dict[int, list[Any]]
 
@@ -327,10 +328,7 @@ class _Entry:
 
 
 def read_bundle(prefix: str) -> dict[str, Any]:
-    """The tensors of a checkpoint by name.
-
-    Checksums are verified where google-crc32c is installed (the extra ``tfrecord``).
-    """
+    """The tensors of a checkpoint by name; checksums need the extra ``tfrecord``."""
     path = f"{prefix}.index"
     with open(path, "rb") as file:
         table = file.read()
@@ -374,7 +372,7 @@ def _strings(entry: _Entry, data: bytes) -> Any:
     count, place = int(np.prod(entry.shape, dtype=np.int64)), 0
     lengths: list[int] = []
     for _ in range(count):
-        length, place = _number(data, place)
+        length, place = read_number(data, place)
         lengths.append(length)
     widths = ["I" if length < 2**32 else "Q" for length in lengths]
     packed = struct.pack(f"<{''.join(widths)}", *lengths)
@@ -410,15 +408,15 @@ def _rows(table: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise ValueError("it does not end as a table does")
     place = 0
     for _ in range(2):  # the index of other data comes first
-        _, place = _number(footer, place)
+        _, place = read_number(footer, place)
     for _, handle in _block(table, footer[place:]):
         yield from _block(table, handle)
 
 
 def _block(table: bytes, handle: bytes) -> Iterator[tuple[bytes, bytes]]:
     """The keys and values of one block; keys leave out what they share with the one before."""
-    start, place = _number(handle, 0)
-    size, _ = _number(handle, place)
+    start, place = read_number(handle, 0)
+    size, _ = read_number(handle, place)
     block = table[start : start + size]
     compression, checksum = struct.unpack_from("<BI", table, start + size)
     _verify(table[start : start + size + _TRAILER - 4], checksum)
@@ -427,64 +425,34 @@ def _block(table: bytes, handle: bytes) -> Iterator[tuple[bytes, bytes]]:
     (restarts,) = struct.unpack_from("<I", block, size - 4)
     end, place, key = size - 4 - 4 * restarts, 0, b""
     while place < end:
-        shared, place = _number(block, place)
-        own, place = _number(block, place)
-        length, place = _number(block, place)
+        shared, place = read_number(block, place)
+        own, place = read_number(block, place)
+        length, place = read_number(block, place)
         key = key[:shared] + block[place : place + own]
         place += own
         yield key, block[place : place + length]
         place += length
 
 
-# Messages of protobuf.
-
-
-def _number(data: bytes, place: int) -> tuple[int, int]:
-    """A number in base 128, and the place behind it."""
-    number = shift = 0
-    while True:
-        byte = data[place]
-        place += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, place
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number is too long")
-
-
 def _fields(message: bytes) -> Fields:
     """The fields of a message by number, each with all its values."""
     found: Fields = {}
-    place = 0
-    while place < len(message):
-        tag, place = _number(message, place)
-        value: Any
-        match tag & 7:
-            case 0:
-                value, place = _number(message, place)
-            case 2:
-                length, place = _number(message, place)
-                value = message[place : place + length]
-                place += length
-            case 5:
-                (value,) = struct.unpack_from("<I", message, place)
-                place += 4
-            case kind:
-                raise ValueError(f"a field of kind {kind}")
-        found.setdefault(tag >> 3, []).append(value)
+    for number, kind, value in fields(message):
+        found.setdefault(number, []).append(
+            int.from_bytes(value, "little") if kind == FIXED32 else value
+        )
     return found
 
 
-def _entry(name: str, fields: Fields) -> _Entry:
-    if 7 in fields:
+def _entry(name: str, given: Fields) -> _Entry:
+    if 7 in given:
         raise UnimplementedError(None, None, f"{name} is kept in slices, which are not read.")
     try:
-        dtype = as_dtype(int(fields[1][0]))
+        dtype = as_dtype(int(given[1][0]))
     except TypeError:
-        message = f"{name} has the type number {fields[1][0]}, which is not read."
+        message = f"{name} has the type number {given[1][0]}, which is not read."
         raise UnimplementedError(None, None, message) from None
-    dims = _fields(fields.get(2, [b""])[0]).get(2, [])
+    dims = _fields(given.get(2, [b""])[0]).get(2, [])
     shape = tuple(int(_fields(dim).get(1, [0])[0]) for dim in dims)
-    shard, offset, size, checksum = (int(fields.get(key, [0])[0]) for key in (3, 4, 5, 6))
+    shard, offset, size, checksum = (int(given.get(key, [0])[0]) for key in (3, 4, 5, 6))
     return _Entry(dtype, shape, shard, offset, size, checksum)

@@ -1,8 +1,7 @@
 """Running a plan: in the caller's thread, and in others only where operations block together.
 
-A plan in which no two operations can block at the same time is a straight loop. Otherwise the
-caller does whatever can be done without blocking, again and again, for ``run([q.dequeue(),
-q.enqueue(5)])`` needs no thread; what is still blocked then goes to threads, all but a last one.
+Without two that can block together, a plan is a straight loop. Otherwise the caller does all that
+does not block, again and again, as in ``run([q.dequeue(), q.enqueue(5)])``; threads do the rest.
 """
 
 from __future__ import annotations
@@ -14,48 +13,42 @@ from time import perf_counter
 from typing import Any, NoReturn
 
 import aioqueue
+from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core.graph import WOULD_WAIT, Operation, Tensor
-from aioqueue.compat.v1.errors import (
-    CancelledError,
-    DeadlineExceededError,
-    InvalidArgumentError,
-    OpError,
-    OutOfRangeError,
-    ResourceExhaustedError,
-    UnimplementedError,
-    UnknownError,
-)
 from aioqueue.compat.v1.session.plans import Node, Plan
 from aioqueue.compat.v1.session.state import ResourceContainer, SessionState
 from aioqueue.sync import CancelScope
 
+_NATIVE: tuple[tuple[type[BaseException], type[Any]], ...] = (
+    (aioqueue.QueueClosedError, errors.CancelledError),
+    (aioqueue.OutOfRangeError, errors.OutOfRangeError),
+    (aioqueue.InvalidArgumentError, errors.InvalidArgumentError),
+)
 _FROM_PYTHON: tuple[tuple[type[BaseException], type[Any]], ...] = (
-    (StopIteration, OutOfRangeError),
-    (MemoryError, ResourceExhaustedError),
-    (NotImplementedError, UnimplementedError),
-    (ValueError, InvalidArgumentError),
-    (TypeError, InvalidArgumentError),
+    (StopIteration, errors.OutOfRangeError),
+    (MemoryError, errors.ResourceExhaustedError),
+    (NotImplementedError, errors.UnimplementedError),
+    (ValueError, errors.InvalidArgumentError),
+    (TypeError, errors.InvalidArgumentError),
 )
 
 
-def from_aioqueue(error: aioqueue.AioQueueError | OpError, op: Operation | None = None) -> OpError:
+def from_aioqueue(
+    error: aioqueue.AioQueueError | errors.OpError, op: Operation | None = None
+) -> errors.OpError:
     """One of aioqueue's errors as the error that a session raises; ``error`` is its cause."""
-    made: OpError
-    if isinstance(error, OpError):
+    made: errors.OpError
+    if isinstance(error, errors.OpError):
         made = error
     elif isinstance(error, aioqueue.DeadlineExceededError):
-        made = DeadlineExceededError(None, None, "Timed out waiting for notification")
+        made = errors.DeadlineExceededError(None, None, "Timed out waiting for notification")
         op = None  # the run was too slow, not this operation
     elif isinstance(error, aioqueue.CancelledError):
-        made = CancelledError(None, None, _withdrawn(op))
-    elif isinstance(error, aioqueue.QueueClosedError):
-        made = CancelledError(None, None, str(error))
-    elif isinstance(error, aioqueue.OutOfRangeError):
-        made = OutOfRangeError(None, None, str(error))
-    elif isinstance(error, aioqueue.InvalidArgumentError):
-        made = InvalidArgumentError(None, None, str(error))
+        made = errors.CancelledError(None, None, _withdrawn(op))
     else:
-        made = UnknownError(None, None, f"{type(error).__name__}: {error}")
+        kind = next((ours for theirs, ours in _NATIVE if isinstance(error, theirs)), None)
+        text = str(error) if kind else f"{type(error).__name__}: {error}"
+        made = (kind or errors.UnknownError)(None, None, text)
     if made is not error:
         for name in ("queue", "requested", "remaining", "held", "enqueued"):
             if hasattr(made, name) and hasattr(error, name):
@@ -75,16 +68,18 @@ def _withdrawn(op: Operation | None) -> str:
     return "Operation was cancelled"
 
 
-def from_exception(error: Exception, op: Operation | None = None) -> OpError:
+def from_exception(error: Exception, op: Operation | None = None) -> errors.OpError:
     """Whatever a kernel raised as the error that a session raises; ``error`` is its cause."""
-    if isinstance(error, OpError):
+    if isinstance(error, errors.OpError):
         if op is not None:
             error.blame(op)
         return error
     if isinstance(error, aioqueue.AioQueueError):
         return from_aioqueue(error, op)
-    ours = next((ours for kind, ours in _FROM_PYTHON if isinstance(error, kind)), UnknownError)
-    made: OpError = ours(None, None, f"{type(error).__name__}: {error}")
+    ours = next(
+        (ours for kind, ours in _FROM_PYTHON if isinstance(error, kind)), errors.UnknownError
+    )
+    made: errors.OpError = ours(None, None, f"{type(error).__name__}: {error}")
     made.__cause__ = error
     if op is not None:
         made.blame(op)
@@ -105,11 +100,7 @@ class Step:
 
     @property
     def scope(self) -> CancelScope:
-        """What blocking calls are to be made in, so that the step's end reaches them.
-
-        It is cancelled when another operation of the step fails and when the session is closed, and
-        has the step's deadline.
-        """
+        """What blocking calls are made in, so that the step's end and deadline reach them."""
         if self._scope is None:
             self._scope = self.state.scope_for(self, self.left())
         return self._scope
@@ -121,9 +112,9 @@ class Step:
     def check(self) -> None:
         """Raise if the step is over, for kernels that do not block in `scope`."""
         if self.state.closed:
-            raise CancelledError(None, None, "Run call was cancelled").acquit()
+            raise errors.CancelledError(None, None, "Run call was cancelled").acquit()
         if self.left() == 0.0:
-            late = DeadlineExceededError(None, None, "Timed out waiting for notification")
+            late = errors.DeadlineExceededError(None, None, "Timed out waiting for notification")
             raise late.acquit()
 
     def run_body(

@@ -1,8 +1,4 @@
-"""What is fetched and what is fed: any nesting of tensors, operations and names.
-
-Other types of object can be fetched and fed if they say which tensors they consist of: see
-`register_session_run_conversion_functions`.
-"""
+"""What is fetched and fed: nestings of tensors, operations, names, and registered types."""
 
 from __future__ import annotations
 
@@ -31,7 +27,6 @@ def register_session_run_conversion_functions(
     feed_function_for_partial_run: Any = None,
 ) -> None:
     """Let sessions fetch and feed objects of another type."""
-    del feed_function_for_partial_run
     for known, _, _ in _conversions:
         if issubclass(tensor_type, known):
             raise ValueError(f"{tensor_type} has already been registered so ignore it.")

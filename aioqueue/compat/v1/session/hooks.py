@@ -16,6 +16,13 @@ from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
 from aioqueue.compat.v1.ops.variables import get_global_step
 from aioqueue.compat.v1.summaries.writer import FileWriterCache
 
+__all__ = (
+    "CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "FinalOpsHook",
+    "LoggingTensorHook", "NanLossDuringTrainingError", "NanTensorHook", "SecondOrStepTimer",
+    "SessionRunArgs", "SessionRunContext", "SessionRunHook", "SessionRunValues", "StopAtStepHook",
+    "SummarySaverHook",
+)  # fmt: skip
+
 
 class SessionRunArgs(NamedTuple):
     """What a hook adds to a run, or what the caller asked of it."""
@@ -197,10 +204,7 @@ class LoggingTensorHook(SessionRunHook):
 
 
 class SummarySaverHook(SessionRunHook):
-    """Runs summaries in the first step and then every so often, and writes them.
-
-    Notes of its own about the beginning of a run are not written.
-    """
+    """Runs summaries in the first step and then every so often, and writes them."""
 
     def __init__(
         self,
@@ -342,7 +346,6 @@ class CheckpointSaverHook(SessionRunHook):
         listeners: Sequence[CheckpointSaverListener] | None = None,
         save_graph_def: bool = True,
     ) -> None:
-        del save_graph_def
         if saver is not None and scaffold is not None:
             raise ValueError("You cannot provide both saver and scaffold.")
         self._saver = saver

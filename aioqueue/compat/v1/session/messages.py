@@ -56,11 +56,6 @@ class SaverDef(Message):
     V1 = 1
     V2 = 2
     _fields: ClassVar[dict[str, Any]] = {
-        "filename_tensor_name": "",
-        "save_tensor_name": "",
-        "restore_op_name": "",
-        "max_to_keep": 0,
-        "sharded": False,
-        "keep_checkpoint_every_n_hours": 0.0,
-        "version": 0,
-    }
+        "filename_tensor_name": "", "save_tensor_name": "", "restore_op_name": "", "max_to_keep": 0,
+        "sharded": False, "keep_checkpoint_every_n_hours": 0.0, "version": 0,
+    }  # fmt: skip

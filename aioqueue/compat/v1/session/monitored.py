@@ -1,8 +1,6 @@
 """Sessions that initialise variables, run the queue runners and call hooks: ``MonitoredSession``.
 
-A monitored session makes everything that a training loop needs in the right order, stops all
-threads when it is left, and reports the first failure of one of them. A `SessionManager` makes its
-session: it initialises the model, or restores it from a checkpoint.
+A `SessionManager` makes its session: it initialises the model, or restores it from a checkpoint.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,15 +20,9 @@ from aioqueue.compat.v1.coordination.coordinator import Coordinator
 from aioqueue.compat.v1.coordination.runners import start_queue_runners
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
+from aioqueue.compat.v1.ops import variables
 from aioqueue.compat.v1.ops.control import group
 from aioqueue.compat.v1.ops.files import make_directories
-from aioqueue.compat.v1.ops.variables import (
-    global_variables,
-    global_variables_initializer,
-    local_variables_initializer,
-    report_uninitialized_variables,
-    tables_initializer,
-)
 from aioqueue.compat.v1.session.checkpoints import get_checkpoint_state
 from aioqueue.compat.v1.session.hooks import (
     CheckpointSaverHook,
@@ -43,6 +36,11 @@ from aioqueue.compat.v1.session.hooks import (
 from aioqueue.compat.v1.session.saver import Saver
 from aioqueue.compat.v1.session.session import Session
 from aioqueue.compat.v1.summaries.ops import merge_all
+
+__all__ = (
+    "ChiefSessionCreator", "MonitoredSession", "MonitoredTrainingSession", "Scaffold",
+    "SessionCreator", "SessionManager", "SingularMonitoredSession",
+)  # fmt: skip
 
 
 class Scaffold:
@@ -85,10 +83,12 @@ class Scaffold:
     def finalize(self) -> Scaffold:
         """Make what is still None, and let nothing be added to the default graph from then on."""
         makers = {
-            "init_op": global_variables_initializer,
+            "init_op": variables.global_variables_initializer,
             "local_init_op": Scaffold.default_local_init_op,
-            "ready_for_local_init_op": lambda: report_uninitialized_variables(global_variables()),
-            "ready_op": report_uninitialized_variables,
+            "ready_for_local_init_op": lambda: variables.report_uninitialized_variables(
+                variables.global_variables()
+            ),
+            "ready_op": variables.report_uninitialized_variables,
             "summary_op": merge_all,
         }
         for name, make in makers.items():
@@ -117,7 +117,7 @@ class Scaffold:
     @staticmethod
     def default_local_init_op() -> Any:
         """An op that initialises local variables, such as epoch counters, and tables."""
-        return group(local_variables_initializer(), tables_initializer())
+        return group(variables.local_variables_initializer(), variables.tables_initializer())
 
 
 def first_or_new(key: str, make: Callable[[], Any]) -> Any:
@@ -268,10 +268,7 @@ class SessionManager:
         return True
 
     def _missing(self, session: Any) -> tuple[bool, str]:
-        """Initialise what each session has of its own, if the model is initialised.
-
-        Returns whether that was done, and what is not initialised.
-        """
+        """Initialise what is the session's own, if the model is: whether, and what is missing."""
         if self._local_init_op is not None:
             missing = _uninitialized(session, self._ready_for_local_init_op)
             if missing:
@@ -304,25 +301,18 @@ class SessionCreator:
         raise NotImplementedError("create_session is not implemented.")
 
 
+@dataclass(eq=False, repr=False)
 class ChiefSessionCreator(SessionCreator):
     """Makes sessions that initialise the model, or restore it."""
 
-    def __init__(
-        self,
-        scaffold: Scaffold | None = None,
-        master: str = "",
-        config: Any = None,
-        checkpoint_dir: str | None = None,
-        checkpoint_filename_with_path: str | None = None,
-    ) -> None:
-        self._scaffold = Scaffold() if scaffold is None else scaffold
-        self._master = master
-        self._config = config
-        self._checkpoint_dir = checkpoint_dir
-        self._checkpoint = checkpoint_filename_with_path
+    scaffold: Scaffold | None = None
+    master: str = ""
+    config: Any = None
+    checkpoint_dir: str | None = None
+    checkpoint_filename_with_path: str | None = None
 
     def create_session(self) -> Session:
-        scaffold = self._scaffold.finalize()
+        scaffold = self.scaffold = (self.scaffold or Scaffold()).finalize()
         manager = SessionManager(
             local_init_op=scaffold.local_init_op,
             local_init_feed_dict=scaffold.local_init_feed_dict,
@@ -330,28 +320,25 @@ class ChiefSessionCreator(SessionCreator):
             ready_for_local_init_op=scaffold.ready_for_local_init_op,
         )
         return manager.prepare_session(
-            self._master,
+            self.master,
             init_op=scaffold.init_op,
             saver=scaffold.saver,
-            checkpoint_dir=self._checkpoint_dir,
-            checkpoint_filename_with_path=self._checkpoint,
-            config=self._config,
+            checkpoint_dir=self.checkpoint_dir,
+            checkpoint_filename_with_path=self.checkpoint_filename_with_path,
+            config=self.config,
             init_feed_dict=scaffold.init_feed_dict,
             init_fn=scaffold.init_fn,
         )
 
 
-SAVE_SECONDS = 600
-"""How often checkpoints are saved, if nothing is said."""
+SAVE_SECONDS = 600  # how often checkpoints are saved, if nothing is said
 
-SUMMARY_STEPS = 100
-"""How often summaries are written, if nothing is said."""
+SUMMARY_STEPS = 100  # how often summaries are written, if nothing is said
 
 PREEMPTED = (errors.AbortedError, errors.UnavailableError)
 """Failures after which a `MonitoredSession` makes its session again and retries."""
 
-DEFAULT = object()
-"""Stands for TensorFlow's own period for saving, or for summaries."""
+DEFAULT = object()  # stands for TensorFlow's own period for saving, or for summaries
 
 
 class StepContext:
@@ -571,9 +558,8 @@ class _MonitoredSession:
 class MonitoredSession(_MonitoredSession):
     """A session that initialises variables, runs queue runners and calls hooks.
 
-    Leaving its ``with`` block stops and joins all threads; the end of the input
-    (`OutOfRangeError`) ends the block normally. After `AbortedError` and `UnavailableError` it
-    makes its session again, and retries.
+    `OutOfRangeError` ends its ``with`` block normally; after `AbortedError` and
+    `UnavailableError` it makes its session again, and retries.
     """
 
     _recovers = True

@@ -1,8 +1,4 @@
-"""Plans: which operations a run needs, in which order, and where their values go.
-
-A plan is made once for some fetches and some fed tensors, and used for every run that asks for the
-same. It numbers the tensors; a run's values are a list.
-"""
+"""Plans: which operations a run needs, in which order, and where their values go in a list."""
 
 from __future__ import annotations
 
@@ -73,7 +69,6 @@ def compile_plan(fetches: Iterable[Tensor | Operation], fed: Sequence[Tensor]) -
 
 
 def _add(nodes: list[Node], node: Node, needed: Iterable[int]) -> int:
-    """Add a node that needs others, by number; return its own."""
     for one in needed:
         nodes[one].followers.append(len(nodes))
         node.needs += 1
@@ -253,8 +248,7 @@ class _Planner:
     def _arranged(self) -> tuple[list[Operation], bool]:
         """The order, less waiting first; and whether two that wait are independent.
 
-        Of those that wait equally long, assignments come as late as they can: what does not depend
-        on an assignment computes with the old value. In TensorFlow they race, and so it ends there.
+        Of those that wait equally long, assignments come last: in TensorFlow they race, and end so.
         """
         waiting: dict[Operation, int] = {}
         depths: dict[Operation, tuple[int, int]] = {}  # what waits, and what assigns, before it

@@ -33,11 +33,7 @@ _MISMATCH = "mismatch between the current graph and the graph from the checkpoin
 
 
 class Saver:
-    """Keeps variables in files, and gives them back.
-
-    A checkpoint is one file, ``<name>.npz``, which is whole at any moment. `restore` also reads
-    checkpoints that TensorFlow has written, of its second version.
-    """
+    """Keeps variables in files, ``<name>.npz``; `restore` also reads TensorFlow's, version 2."""
 
     def __init__(
         self,
@@ -57,7 +53,6 @@ class Saver:
         save_relative_paths: bool = False,
         filename: str | None = None,
     ) -> None:
-        del name, restore_sequentially, filename
         if saver_def is not None or builder is not None:
             raise NotImplementedError(
                 "saver_def, builder: graphs of savers are not read: give var_list"
@@ -111,7 +106,6 @@ class Saver:
         save_debug_info: bool = False,
     ) -> str:
         """Write the values that the variables have in a session."""
-        del meta_graph_suffix, write_meta_graph, strip_default_attrs, save_debug_info
         variables = self._built()
         path = os.fspath(save_path)
         folder, name = os.path.split(path)

@@ -20,12 +20,11 @@ from aioqueue.compat.v1.session.fetches import Feeder, Fetches, expand_feeds
 from aioqueue.compat.v1.session.plans import Plan
 from aioqueue.compat.v1.session.state import SessionState, container_at
 
-__all__ = ("BaseSession", "InteractiveSession", "Session", "get_default_session")
+__all__ = ("InteractiveSession", "Session", "get_default_session")
 
 _ELEMENTS = (Tensor, Operation)
 
-DEFAULT_CONTAINER = "localhost"
-"""The name of the default container in lists of containers."""
+DEFAULT_CONTAINER = "localhost"  # the name of the default container in lists of containers
 
 
 class _Call:
@@ -65,11 +64,7 @@ def _owned(value: Any) -> Any:
 
 
 class BaseSession:
-    """Runs operations of one graph.
-
-    Any number of threads may call `run` at once. For each combination of fetches and fed tensors,
-    the session works out only once which operations to run.
-    """
+    """Runs operations of one graph, from any thread; what to run for some fetches it keeps."""
 
     def __init__(
         self, target: Any = "", graph: Graph | None = None, config: ConfigProto | None = None
@@ -81,7 +76,7 @@ class BaseSession:
         if config is not None and not isinstance(config, ConfigProto):
             raise TypeError(f"config must be a tf.ConfigProto, but got {type(config)}")
         self._target = target
-        self._graph = get_default_graph() if graph is None else graph
+        self.graph: Graph = get_default_graph() if graph is None else graph
         self._config = config
         self._timeout = _seconds(0 if config is None else config.operation_timeout_in_ms)
         self._calls: dict[Any, _Call] = {}
@@ -98,14 +93,9 @@ class BaseSession:
         self._state = SessionState(served)
 
     @property
-    def graph(self) -> Graph:
-        """The graph that it runs."""
-        return self._graph
-
-    @property
     def graph_def(self) -> list[Any]:
         """The records of the graph's operations."""
-        return [one.node_def for one in self._graph.get_operations()]
+        return [one.node_def for one in self.graph.get_operations()]
 
     @property
     def closed(self) -> bool:
@@ -122,7 +112,6 @@ class BaseSession:
         run_metadata: Any = None,
     ) -> Any:
         """Run what `fetches` needs, each operation once, and return their values."""
-        del run_metadata
         if self._state.closed:
             raise self._ended()
         call, fed = self._prepared(fetches, feed_dict)
@@ -144,11 +133,11 @@ class BaseSession:
             call = key = None
         if call is not None:
             return call, [*feed_dict.values()] if feed_dict else ()
-        if not self._graph.version:
+        if not self.graph.version:
             raise RuntimeError(
                 "The Session graph is empty. Add operations to the graph before calling run()."
             )
-        fed = {} if feed_dict is None else expand_feeds(self._graph, feed_dict)
+        fed = {} if feed_dict is None else expand_feeds(self.graph, feed_dict)
         call = self._call(fetches, tuple(fed))
         if (
             key is not None
@@ -177,7 +166,7 @@ class BaseSession:
         return _seconds(options.timeout_in_ms) or self._timeout
 
     def _call(self, fetches: Any, fed: tuple[Tensor, ...]) -> _Call:
-        parsed = Fetches(self._graph, fetches)
+        parsed = Fetches(self.graph, fetches)
         plan = self._state.plan(tuple(parsed.elements), fed)
         return _Call(plan, parsed, fed, single=isinstance(fetches, _ELEMENTS))
 
@@ -190,13 +179,12 @@ class BaseSession:
         if feed_list is not None and not isinstance(feed_list, list | tuple):
             raise TypeError("Argument `feed_list` must be a list or tuple.")
         given = tuple(feed_list or ())
-        fed = tuple(expand_feeds(self._graph, dict.fromkeys(given)))
+        fed = tuple(expand_feeds(self.graph, dict.fromkeys(given)))
         call = self._call(fetches, fed)
 
         def run_with_options(
             *values: Any, options: RunOptions | None = None, run_metadata: Any = None
         ) -> Any:
-            del run_metadata
             if self._state.closed:
                 raise self._ended()
             if len(values) != len(fed):
@@ -215,10 +203,7 @@ class BaseSession:
     # Life.
 
     def close(self) -> None:
-        """End the session. Blocked runs raise `CancelledError`, and its resources are released.
-
-        You can call it more than once. Resources of a server stay.
-        """
+        """End the session: blocked runs raise `CancelledError`. You can call it more than once."""
         self._state.close()
 
     def __del__(self) -> None:
@@ -226,18 +211,12 @@ class BaseSession:
             self.close()
 
     def as_default(self) -> AbstractContextManager[Self]:
-        """``tensor.eval()`` and ``op.run()`` use this session within the block, in this thread.
-
-        The default graph stays what it is, and the session stays open at the end.
-        """
+        """``tensor.eval()`` and ``op.run()`` use this session within the block, in this thread."""
         return default_sessions.using(self)
 
 
 class Session(BaseSession):
-    """Runs operations of one graph; ``with tf.Session() as sess:`` closes it at the end.
-
-    Within the block the session and its graph are the defaults of this thread.
-    """
+    """Runs operations of one graph; ``with`` makes both the defaults, and closes it."""
 
     def __init__(
         self, target: str = "", graph: Graph | None = None, config: ConfigProto | None = None
@@ -266,13 +245,7 @@ class Session(BaseSession):
     def reset(
         target: str, containers: Iterable[str] | None = None, config: ConfigProto | None = None
     ) -> None:
-        """Release the resources of a server, and end the sessions that are connected to it.
-
-        The resources are variables, shared queues and readers. Runs that wait in such a session
-        raise `CancelledError`, and later ones `AbortedError`. A `MonitoredSession` then makes a new
-        session.
-        """
-        del config
+        """Release a server's resources; its sessions end: `CancelledError`, then `AbortedError`."""
         served = container_at(target)
         if served is None:
             raise NotFoundError(None, None, f"No server has the target '{target}'.")
@@ -281,10 +254,7 @@ class Session(BaseSession):
 
 
 class InteractiveSession(BaseSession):
-    """A session that is the default one, with its graph, from the beginning until it is closed.
-
-    For shells and notebooks, where a ``with`` block is in the way.
-    """
+    """A session that is the default, with its graph, until it is closed: for notebooks."""
 
     _open = 0
     _count_lock = threading.Lock()

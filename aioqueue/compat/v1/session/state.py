@@ -22,10 +22,7 @@ class Connected(Protocol):
 
 
 class ResourceContainer:
-    """Holds resources by key. The first caller that needs a resource makes it.
-
-    It may hold named containers; the same key stands for another resource in each of them.
-    """
+    """Holds resources by key, which the first caller makes; also named containers of them."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -114,10 +111,7 @@ Job = Callable[[], None]
 
 
 class Workers:
-    """As many threads as there are jobs at once, none before the first one.
-
-    They are daemons: a session that a script forgot to close does not keep the process alive.
-    """
+    """As many daemon threads as there are jobs at once, none before the first one."""
 
     def __init__(self) -> None:
         # Re-entrant: a session may be collected, and closed, in a thread that holds it.
@@ -196,10 +190,7 @@ class SessionState:
         self._end()
 
     def close(self) -> None:
-        """Blocked steps raise `CancelledError`, and what the session owned is released.
-
-        May be called more than once. What belongs to a server stays.
-        """
+        """Blocked steps raise `CancelledError`, and what the session owned is released."""
         self._end()
         self.aborted = False
 

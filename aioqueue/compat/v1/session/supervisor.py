@@ -14,12 +14,8 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.graph import Graph
 from aioqueue.compat.v1.core.scopes import GraphKeys
+from aioqueue.compat.v1.ops import variables
 from aioqueue.compat.v1.ops.variables import global_step as step_in
-from aioqueue.compat.v1.ops.variables import (
-    global_variables,
-    global_variables_initializer,
-    report_uninitialized_variables,
-)
 from aioqueue.compat.v1.session.monitored import Scaffold, SessionManager, first_or_new
 from aioqueue.compat.v1.session.saver import Saver
 from aioqueue.compat.v1.session.session import Session
@@ -30,10 +26,7 @@ from aioqueue.compat.v1.summaries.writer import FileWriter
 class Supervisor:
     """Makes the session of a training loop, and runs what belongs to it in threads.
 
-    The model is initialised, or restored from the latest checkpoint of `logdir`; queue runners are
-    started; checkpoints and summaries are written from time to time. The graph is finalized.
-
-    Where an argument may be `USE_DEFAULT`, None means that there is no such thing.
+    Initialised or restored from `logdir`. None turns off what `USE_DEFAULT` stands for.
     """
 
     USE_DEFAULT = 0
@@ -68,12 +61,14 @@ class Supervisor:
         self.coord: Coordinator = Coordinator()
         with self._graph.as_default():
             self.ready_op: Any = _chosen(
-                ready_op, GraphKeys.READY_OP, report_uninitialized_variables
+                ready_op, GraphKeys.READY_OP, variables.report_uninitialized_variables
             )
             self.ready_for_local_init_op: Any = _chosen(
                 ready_for_local_init_op, GraphKeys.READY_FOR_LOCAL_INIT_OP, lambda: None
             )
-            self.init_op: Any = _chosen(init_op, GraphKeys.INIT_OP, global_variables_initializer)
+            self.init_op: Any = _chosen(
+                init_op, GraphKeys.INIT_OP, variables.global_variables_initializer
+            )
             local_init_op = _chosen(
                 local_init_op, GraphKeys.LOCAL_INIT_OP, Scaffold.default_local_init_op
             )
@@ -266,7 +261,7 @@ def _chosen(given: Any, key: str, make: Callable[[], Any]) -> Any:
 
 
 def _saver() -> Saver | None:
-    return Saver() if global_variables() else None
+    return Saver() if variables.global_variables() else None
 
 
 def _step_by_name() -> Any:

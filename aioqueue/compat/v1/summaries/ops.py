@@ -1,16 +1,13 @@
-"""Summary ops: `scalar`, `histogram`, `image`, `audio`, `text`, `merge`, and their old names.
-
-Each run of one gives a serialized ``Summary`` message: an empty one, unless something is installed
-that writes event files. Their inputs are computed either way, as in TensorFlow.
-"""
+"""Summary ops: empty ``Summary`` messages, unless something is installed that writes them."""
 
 from __future__ import annotations
 
 import io
 import re
 import wave
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -26,6 +23,8 @@ from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import array, invalid, shape_text
 from aioqueue.compat.v1.protos import summary_classes
 from aioqueue.compat.v1.summaries.writer import can_write
+
+__all__ = ("audio", "histogram", "image", "merge", "merge_all", "scalar", "tensor_summary", "text")
 
 _LARGEST = float(np.finfo(np.float64).max)
 _DARKEST = 1e-6
@@ -99,26 +98,16 @@ def encoded_images(tag: str, pictures: NDArray[Any], most: int) -> bytes:
         raise invalid(
             "Tensor must be 4-D with last dim 1, 3, or 4, not " + shape_text(pictures.shape)
         )
-    _, height, width, channels = pictures.shape
-    return _serialized(
-        *(
-            _value(
-                name,
-                image=summary_classes()["Summary.Image"](
-                    height=height,
-                    width=width,
-                    colorspace=channels,
-                    encoded_image_string=_png(_visible(picture)),
-                ),
-            )
-            for name, picture in _numbered(f"{tag}/image", pictures, most)
-        )
-    )
+    size = dict(zip(("height", "width", "colorspace"), pictures.shape[1:], strict=True))
+    files = ({**size, "encoded_image_string": _png(_visible(one))} for one in pictures[:most])
+    return _numbered(tag, "Image", files, most)
 
 
-def _numbered(tag: str, parts: Any, most: int) -> Iterator[tuple[str, Any]]:
-    for number, part in enumerate(parts[:most]):
-        yield (tag if most == 1 else f"{tag}/{number}"), part
+def _numbered(tag: str, kind: str, parts: Iterable[dict[str, Any]], most: int) -> bytes:
+    make, field = summary_classes()[f"Summary.{kind}"], kind.lower()
+    tags = (f"{tag}/{field}" if most == 1 else f"{tag}/{field}/{number}" for number in count())
+    pairs = zip(tags, parts, strict=False)
+    return _serialized(*(_value(name, **{field: make(**part)}) for name, part in pairs))
 
 
 def _visible(picture: NDArray[Any]) -> NDArray[np.uint8]:
@@ -153,21 +142,10 @@ def encoded_audio(tag: str, sounds: NDArray[Any], rate: Any, most: int) -> bytes
         raise invalid(f"Tensor must be 3-D or 2-D, got: {shape_text(sounds.shape)}")
     sounds = sounds if sounds.ndim == 3 else sounds[..., np.newaxis]
     _, frames, channels = sounds.shape
-    return _serialized(
-        *(
-            _value(
-                name,
-                audio=summary_classes()["Summary.Audio"](
-                    sample_rate=rate,
-                    num_channels=channels,
-                    length_frames=frames,
-                    encoded_audio_string=_wav(sound, rate),
-                    content_type="audio/wav",
-                ),
-            )
-            for name, sound in _numbered(f"{tag}/audio", sounds, most)
-        )
-    )
+    kind = {"sample_rate": rate, "num_channels": channels, "length_frames": frames}
+    kind["content_type"] = "audio/wav"
+    files = ({**kind, "encoded_audio_string": _wav(one, rate)} for one in sounds[:most])
+    return _numbered(tag, "Audio", files, most)
 
 
 def _wav(sound: NDArray[Any], rate: float) -> bytes:
@@ -254,7 +232,6 @@ def tensor_summary(
     display_name: str | None = None,
 ) -> Tensor:
     """A summary of a tensor as it is."""
-    del summary_description, display_name
     plugin = getattr(getattr(summary_metadata, "plugin_data", None), "plugin_name", "")
     make = partial(encoded_tensor, plugin=plugin)
     return _summary("TensorSummaryV2", name, [tensor], make, collections, family)

@@ -75,12 +75,7 @@ def _made_directory(logdir: Any) -> str:
 
 
 class FileWriter:
-    """Writes event files, if tensorboardX (``pip install '.[summaries]'``) or PyTorch with
-    TensorBoard is installed. If neither is, it writes nothing, and the first one says so.
-
-    It makes the directory in either case, since scripts save checkpoints there, too. Each writer
-    has files of its own, and goes on in a new one when it is reopened.
-    """
+    """Writes event files by tensorboardX (``aioqueue[summaries]``) or PyTorch; else nothing."""
 
     def __init__(
         self,
@@ -92,7 +87,6 @@ class FileWriter:
         filename_suffix: str | None = None,
         session: Any = None,
     ) -> None:
-        del graph, graph_def, session
         self._logdir = os.fspath(logdir)
         self._path = _made_directory(self._logdir)
         self._options = (max_queue, flush_secs)
@@ -107,11 +101,7 @@ class FileWriter:
             self._writer = self._opened()
 
     def _opened(self) -> Any:
-        """The backend's writer of a new file.
-
-        Its name has the second in which it was made: so the number of the process, and one in it,
-        keep two of one second apart. TensorFlow's second one replaces the first.
-        """
+        """The backend's writer of a new file; process and number keep two of one second apart."""
         assert self._backend is not None
         suffix = f".{os.getpid()}.{next(_numbers)}{self._suffix}"
         return self._backend.file_writer(self._path, *self._options, suffix)

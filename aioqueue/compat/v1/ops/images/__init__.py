@@ -1,4 +1,1 @@
-"""Pictures, as ``tf.image`` has them: files, geometry, colours and boxes.
-
-What is integer is TensorFlow's to the last bit; floats are its own up to rounding.
-"""
+"""``tf.image``: what is integer is TensorFlow's to the last bit, floats up to rounding."""

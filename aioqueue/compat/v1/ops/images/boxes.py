@@ -18,6 +18,8 @@ from aioqueue.compat.v1.ops.images.geometry import lerp
 from aioqueue.compat.v1.ops.random import Generator, RandomKernel, Words, unit_floats
 from aioqueue.compat.v1.ops.static import shape_value
 
+__all__ = ("crop_and_resize", "draw_bounding_boxes", "sample_distorted_bounding_box")
+
 
 def crop_and_resize(
     image: Any,

@@ -1,12 +1,8 @@
 """Files to pictures and back: `decode_jpeg`, `encode_png` and the like, by libraries, an extra.
 
-All but PNG files that are written are TensorFlow's to the last bit: those have its pixels in other
-bytes. `simplejpeg` decodes JPEG with libjpeg-turbo as TensorFlow does, straight into an array and
-without the interpreter's lock. Where it is not installed Pillow does it, which knows one transform,
-the accurate one, and one way to upsample colours. Pillow encodes JPEG.
-
-Decoders have an argument more than TensorFlow's: `max_pixels` is the most pixels, of all frames,
-that a file may claim to have; ``None`` for any number.
+What is decoded is TensorFlow's to the last bit, and JPEG files that are written, too. `simplejpeg`
+decodes JPEG as TensorFlow does; without it, Pillow does, with one transform, the accurate one. More
+than TensorFlow, decoders have `max_pixels`: the most that a file may claim; ``None`` for any.
 """
 
 from __future__ import annotations
@@ -32,6 +28,11 @@ from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import INDICES, Dims, OpBuilder, Pure, invalid, one_text
 from aioqueue.compat.v1.ops.static import constant_value
 from aioqueue.compat.v1.ops.text import map_strings
+
+__all__ = (
+    "decode_and_crop_jpeg", "decode_bmp", "decode_gif", "decode_image", "decode_jpeg", "decode_png",
+    "encode_jpeg", "encode_png", "extract_jpeg_shape", "is_jpeg",
+)  # fmt: skip
 
 MAX_PIXELS: Final = 2**27
 """The largest picture that is decoded by default: a file of some kilobytes may claim any size."""
@@ -234,11 +235,9 @@ def decode_jpeg(
     *,
     max_pixels: int | None = MAX_PIXELS,
 ) -> Tensor:
-    """The pixels of a JPEG file.
+    """The pixels of a JPEG file; `acceptable_fraction` has no effect.
 
-    They are TensorFlow's while `simplejpeg` is installed, but for what is missing in a file that is
-    cut off, and for pictures of less than eight pixels a side that are scaled down.
-    `acceptable_fraction` has no effect: such a file is an error unless `try_recover_truncated`.
+    Those of a file that is cut off, and of less than eight pixels a side that are scaled, differ.
     """
     how = fancy_upscaling, try_recover_truncated, dct_method, max_pixels
     decode = Decoding(channels or 0, ratio, *how)

@@ -1,9 +1,7 @@
 """Pictures brighter, with more contrast, in other colours, other colour spaces and other dtypes.
 
-Each is computed in floats from 0 to 1, in TensorFlow's order, and comes back in the picture's
-dtype. Where chance decides, it draws one number by `random_uniform` with the seed given.
-
-A. R. Smith, "Color gamut transform pairs", SIGGRAPH 1978, has hue, saturation and value.
+Computed in floats from 0 to 1, in TensorFlow's order. A. R. Smith, "Color gamut transform pairs",
+SIGGRAPH 1978, has hue, saturation and value.
 """
 
 from __future__ import annotations
@@ -32,6 +30,13 @@ from aioqueue.compat.v1.ops.casting import cast, saturating
 from aioqueue.compat.v1.ops.control import identity
 from aioqueue.compat.v1.ops.images.pictures import at_least_3d, check_3d
 from aioqueue.compat.v1.ops.random import random_uniform
+
+__all__ = (
+    "adjust_brightness", "adjust_contrast", "adjust_hue", "adjust_saturation",
+    "convert_image_dtype", "grayscale_to_rgb", "hsv_to_rgb", "per_image_standardization",
+    "random_brightness", "random_contrast", "random_hue", "random_saturation", "rgb_to_grayscale",
+    "rgb_to_hsv",
+)  # fmt: skip
 
 _Convert = Callable[[NDArray[Any]], NDArray[Any]]
 

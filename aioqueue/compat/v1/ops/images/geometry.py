@@ -16,25 +16,20 @@ from aioqueue.compat.v1.core.graph import Tensor, named
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops import arrays
 from aioqueue.compat.v1.ops.building import REALS, Dims, OpBuilder, Pure, array, invalid
-from aioqueue.compat.v1.ops.images.pictures import (
-    Rule,
-    Size,
-    at_least_3d,
-    check_3d,
-    check_rules,
-    frame,
-    one_as_batch,
-    one_or_many,
-    positive_sizes,
-    rule,
-)
+from aioqueue.compat.v1.ops.images import pictures
 from aioqueue.compat.v1.ops.random import random_uniform
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
+__all__ = (
+    "ResizeMethod", "central_crop", "crop_to_bounding_box", "flip_left_right", "flip_up_down",
+    "pad_to_bounding_box", "random_flip_left_right", "random_flip_up_down", "resize_area",
+    "resize_bicubic", "resize_bilinear", "resize_image_with_crop_or_pad", "resize_image_with_pad",
+    "resize_images", "resize_nearest_neighbor", "rot90",
+)  # fmt: skip
+
 Pixels = NDArray[Any]
 Frame = tuple[int | None, int | None, int | None]
-Block = list[int | None]
-"""Offsets from above and from the left, and a height and a width."""
+Block = list[int | None]  # offsets from above and from the left, and a height and a width
 
 
 def crop_to_bounding_box(
@@ -45,7 +40,7 @@ def crop_to_bounding_box(
     def part(pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
         return pixels[..., top : top + height, left : left + width, :]
 
-    def known(whole: Frame, sizes: Sequence[Size]) -> list[int | None]:
+    def known(whole: Frame, sizes: Sequence[pictures.Size]) -> list[int | None]:
         return [one.known for one in sizes]
 
     block = (offset_height, offset_width, target_height, target_width)
@@ -59,7 +54,7 @@ def pad_to_bounding_box(
 ) -> Tensor:
     """A picture with zeros around it."""
 
-    def static(whole: Frame, sizes: Sequence[Size]) -> list[int | None]:
+    def static(whole: Frame, sizes: Sequence[pictures.Size]) -> list[int | None]:
         # TensorFlow knows what tensors hold if it knows all else.
         pairs = zip(sizes, whole, strict=False)
         return [size.fixed if extent is None else size.known for size, extent in pairs]
@@ -77,7 +72,7 @@ def resize_image_with_crop_or_pad(image: Any, target_height: Any, target_width: 
         "resize_image_with_crop_or_pad",
         image,
         (target_height, target_width),
-        lambda whole, block: positive_sizes(*block),
+        lambda whole, block: pictures.positive_sizes(*block),
         lambda whole, sizes: [one.fixed for one in sizes],
         _cropped_or_padded,
     )
@@ -88,26 +83,28 @@ def _placed(
     default: str,
     image: Any,
     block: Sequence[Any],
-    rules: Callable[[Frame, Block], Iterator[Rule]],
-    static: Callable[[Frame, Sequence[Size]], Sequence[int | None]],
+    rules: Callable[[Frame, Block], Iterator[pictures.Rule]],
+    static: Callable[[Frame, Sequence[pictures.Size]], Sequence[int | None]],
     change: Callable[..., Pixels],
 ) -> Tensor:
     """An op of a picture and a block of it: two offsets, if there are any, and two sizes."""
 
     def changed(pixels: Any, *block: Any) -> Pixels:
-        pixels, numbers = check_3d(pixels), [int(one) for one in block]
-        check_rules(rules(pixels.shape[-3:], [*numbers]), fixed=False)
+        pixels, numbers = pictures.check_3d(pixels), [int(one) for one in block]
+        pictures.check_rules(rules(pixels.shape[-3:], [*numbers]), fixed=False)
         return change(pixels, *numbers)
 
     with OpBuilder(op_type, None, default) as op:
         tensor = op.tensor(image, "image")
-        shape = one_as_batch(tensor)
+        shape = pictures.one_as_batch(tensor)
         names = ("offset_height", "offset_width", "target_height", "target_width")[-len(block) :]
-        sizes = [Size(op, one, name) for one, name in zip(block, names, strict=True)]
-        check_rules(rules(frame(shape), [one.fixed for one in sizes]), fixed=True)
-        height, width = static(frame(shape), sizes[-2:])
+        sizes = [pictures.Size(op, one, name) for one, name in zip(block, names, strict=True)]
+        pictures.check_rules(rules(pictures.frame(shape), [one.fixed for one in sizes]), fixed=True)
+        height, width = static(pictures.frame(shape), sizes[-2:])
         front: tuple[int | None, ...] = () if shape is None else shape[:-3]
-        return op.output(tensor.dtype, (*front, height, width, frame(shape)[2]), Pure(changed))
+        return op.output(
+            tensor.dtype, (*front, height, width, pictures.frame(shape)[2]), Pure(changed)
+        )
 
 
 def central_crop(image: Any, central_fraction: Any) -> Tensor:
@@ -116,10 +113,12 @@ def central_crop(image: Any, central_fraction: Any) -> Tensor:
         tensor = op.tensor(image, "image")
         is_tensor = isinstance(central_fraction, Tensor)
         fraction = constant_value(central_fraction) if is_tensor else central_fraction
-        check_rules([(None if fraction is None else 0 < fraction <= 1, _FRACTION)], fixed=True)
+        pictures.check_rules(
+            [(None if fraction is None else 0 < fraction <= 1, _FRACTION)], fixed=True
+        )
         if fraction is not None and fraction == 1:
             return tensor
-        shape = at_least_3d(tensor)
+        shape = pictures.at_least_3d(tensor)
         if shape is None or len(shape) > 4:
             raise ValueError(
                 "`image` should either be a Tensor with rank = 3 or rank = 4. Had rank ="
@@ -143,27 +142,27 @@ def _margin(size: int, fraction: float) -> int:
 
 
 def _central_part(pixels: Any, fraction: Any) -> Any:
-    pixels, fraction = check_3d(pixels), float(fraction)
-    check_rules([(0 < fraction <= 1, _FRACTION)], fixed=False)
+    pixels, fraction = pictures.check_3d(pixels), float(fraction)
+    pictures.check_rules([(0 < fraction <= 1, _FRACTION)], fixed=False)
     top, left = (_margin(size, fraction) for size in pixels.shape[-3:-1])
     return pixels[..., top : pixels.shape[-3] - top, left : pixels.shape[-2] - left, :]
 
 
-def _cropping(whole: Frame, block: Block) -> Iterator[Rule]:
+def _cropping(whole: Frame, block: Block) -> Iterator[pictures.Rule]:
     top, left, height, width = block
-    yield rule(lambda one: one >= 0, "offset_width must be >= 0.", left)
-    yield rule(lambda one: one >= 0, "offset_height must be >= 0.", top)
-    yield from positive_sizes(height, width)
-    yield rule(_covers, "width must be >= target + offset.", whole[1], left, width)
-    yield rule(_covers, "height must be >= target + offset.", whole[0], top, height)
+    yield pictures.rule(lambda one: one >= 0, "offset_width must be >= 0.", left)
+    yield pictures.rule(lambda one: one >= 0, "offset_height must be >= 0.", top)
+    yield from pictures.positive_sizes(height, width)
+    yield pictures.rule(_covers, "width must be >= target + offset.", whole[1], left, width)
+    yield pictures.rule(_covers, "height must be >= target + offset.", whole[0], top, height)
 
 
-def _padding(whole: Frame, block: Block) -> Iterator[Rule]:
+def _padding(whole: Frame, block: Block) -> Iterator[pictures.Rule]:
     top, left, height, width = block
-    yield rule(lambda one: one >= 0, "offset_height must be >= 0", top)
-    yield rule(lambda one: one >= 0, "offset_width must be >= 0", left)
-    yield rule(_covers, "width must be <= target - offset", width, left, whole[1])
-    yield rule(_covers, "height must be <= target - offset", height, top, whole[0])
+    yield pictures.rule(lambda one: one >= 0, "offset_height must be >= 0", top)
+    yield pictures.rule(lambda one: one >= 0, "offset_width must be >= 0", left)
+    yield pictures.rule(_covers, "width must be <= target - offset", width, left, whole[1])
+    yield pictures.rule(_covers, "height must be <= target - offset", height, top, whole[0])
 
 
 def _covers(whole: int, offset: int, size: int) -> bool:
@@ -197,8 +196,7 @@ def _cropped_or_padded(pixels: Pixels, height: int, width: int) -> Pixels:
 # and Signal Processing, 1981, has the cubic weights.
 Floats = NDArray[np.float32]
 Places = NDArray[np.intp]
-_TABLE: Final = 1024
-"""Steps between two pixels for which cubic weights are in the table."""
+_TABLE: Final = 1024  # steps between two pixels for which cubic weights are in the table
 
 
 @dataclass(frozen=True)
@@ -511,8 +509,8 @@ def resize_image_with_pad(
     keeps = resample is by_nearest
 
     def fitted(pixels: Any, height: Any, width: Any) -> Any:
-        pixels, height, width = check_3d(pixels), int(height), int(width)
-        check_rules(positive_sizes(height, width), fixed=False)
+        pixels, height, width = pictures.check_3d(pixels), int(height), int(width)
+        pictures.check_rules(pictures.positive_sizes(height, width), fixed=False)
         rows, columns, top, left = _fit(pixels.shape[-3], pixels.shape[-2], height, width)
         many = pixels if pixels.ndim == 4 else pixels[None]
         made = _resampled(many, (rows, columns), resample, align_corners)
@@ -521,16 +519,16 @@ def resize_image_with_pad(
 
     with OpBuilder("ResizeImageWithPad", None, "resize_image_with_pad") as op:
         tensor = op.tensor(image, "image", None, REALS)
-        shape: Dims = one_as_batch(tensor)
-        height = Size(op, target_height, "target_height")
-        width = Size(op, target_width, "target_width")
-        check_rules(positive_sizes(height.fixed, width.fixed), fixed=True)
+        shape: Dims = pictures.one_as_batch(tensor)
+        height = pictures.Size(op, target_height, "target_height")
+        width = pictures.Size(op, target_width, "target_width")
+        pictures.check_rules(pictures.positive_sizes(height.fixed, width.fixed), fixed=True)
         front = () if shape is None else shape[:-3]
         sizes = (height.fixed, width.fixed)
-        if None not in frame(shape)[:2]:
+        if None not in pictures.frame(shape)[:2]:
             sizes = (height.known, width.known)  # TensorFlow works the size out if it can
             _check_fit(shape, *sizes)
-        static = (*front, *sizes, frame(shape)[2])
+        static = (*front, *sizes, pictures.frame(shape)[2])
         return op.output(tensor.dtype if keeps else dtypes.float32, static, Pure(fitted))
 
 
@@ -557,61 +555,58 @@ def _fit(height: int, width: int, most_height: int, most_width: int) -> tuple[in
 _HEIGHT, _WIDTH = -3, -2
 
 
-def flip_left_right(image: Any) -> Tensor:
-    """A picture, or each of a batch, with its columns in reversed order."""
-    return _flipped(image, _WIDTH, "flip_left_right")
-
-
-def flip_up_down(image: Any) -> Tensor:
-    """A picture, or each of a batch, with its rows in reversed order."""
-    return _flipped(image, _HEIGHT, "flip_up_down")
-
-
 def rot90(image: Any, k: Any = 1, name: str | None = None) -> Tensor:
     """A picture, or each of a batch, turned left by right angles."""
 
     def turned(pixels: Any, k: Any) -> Any:
-        return np.rot90(check_3d(pixels), int(k) % 4, (_HEIGHT, _WIDTH))
+        return np.rot90(pictures.check_3d(pixels), int(k) % 4, (_HEIGHT, _WIDTH))
 
     with OpBuilder("Rot90", name, "rot90") as op:
         tensor = op.tensor(image, "image")
-        shape = one_or_many(tensor)
+        shape = pictures.one_or_many(tensor)
         op.rank(op.tensor(k, "k", dtypes.int32), 0)
         if shape is not None and shape[_HEIGHT] != shape[_WIDTH]:
             shape = (*shape[:-3], None, None, shape[-1])
         return op.output(tensor.dtype, shape, Pure(turned))
 
 
-def _flipped(image: Any, axis: int, default: str) -> Tensor:
-    with OpBuilder("Turn", None, default) as op:
-        tensor = op.tensor(image, "image")
-        kernel = Pure(lambda pixels: np.flip(check_3d(pixels), axis))
-        return op.output(tensor.dtype, one_or_many(tensor), kernel)
+def _flip(axis: int, name: str, what: str) -> Callable[[Any], Tensor]:
+    def flip(image: Any) -> Tensor:
+        with OpBuilder("Turn", None, name) as op:
+            tensor = op.tensor(image, "image")
+            kernel = Pure(lambda pixels: np.flip(pictures.check_3d(pixels), axis))
+            return op.output(tensor.dtype, pictures.one_or_many(tensor), kernel)
+
+    return named(flip, name, f"A picture, or each of a batch, with its {what} in reversed order.")
 
 
-def random_flip_left_right(image: Any, seed: int | None = None) -> Tensor:
-    """A picture as it is or mirrored, with equal odds; of a batch, each by itself."""
-    return _perhaps_flipped(image, _WIDTH, seed, "random_flip_left_right")
+flip_left_right: Callable[[Any], Tensor] = _flip(_WIDTH, "flip_left_right", "columns")
+flip_up_down: Callable[[Any], Tensor] = _flip(_HEIGHT, "flip_up_down", "rows")
 
 
-def random_flip_up_down(image: Any, seed: int | None = None) -> Tensor:
-    """A picture as it is or upside down, with equal odds; of a batch, each by itself."""
-    return _perhaps_flipped(image, _HEIGHT, seed, "random_flip_up_down")
-
-
-def _perhaps_flipped(image: Any, axis: int, seed: int | None, default: str) -> Tensor:
+def _perhaps(axis: int, name: str, how: str) -> Callable[..., Tensor]:
     def flipped(pixels: Any, chances: Any) -> Any:
-        pixels = check_3d(pixels)
+        pixels = pictures.check_3d(pixels)
         if pixels.ndim == 3:
             return np.flip(pixels, axis) if chances < 0.5 else pixels
         # TensorFlow rounds the numbers of a batch, so that it is the other half that turns.
         turns = (chances > 0.5).reshape(-1, 1, 1, 1)
         return np.where(turns, np.flip(pixels, axis), pixels)
 
-    with OpBuilder("RandomFlip", None, default) as op:
-        tensor = op.tensor(image, "image")
-        shape = one_or_many(tensor)
-        is_one = shape is not None and len(shape) == 3
-        batch: Any = [] if is_one else arrays.shape(tensor)[:-3]
-        op.inputs.append(random_uniform(batch, 0, 1.0, seed=seed))
-        return op.output(tensor.dtype, shape, Pure(flipped))
+    def flip(image: Any, seed: int | None = None) -> Tensor:
+        with OpBuilder("RandomFlip", None, name) as op:
+            tensor = op.tensor(image, "image")
+            shape = pictures.one_or_many(tensor)
+            is_one = shape is not None and len(shape) == 3
+            batch: Any = [] if is_one else arrays.shape(tensor)[:-3]
+            op.inputs.append(random_uniform(batch, 0, 1.0, seed=seed))
+            return op.output(tensor.dtype, shape, Pure(flipped))
+
+    doc = f"A picture as it is or {how}, with equal odds; of a batch, each by itself."
+    return named(flip, name, doc)
+
+
+random_flip_left_right: Callable[..., Tensor] = _perhaps(
+    _WIDTH, "random_flip_left_right", "mirrored"
+)
+random_flip_up_down: Callable[..., Tensor] = _perhaps(_HEIGHT, "random_flip_up_down", "upside down")

@@ -1,9 +1,4 @@
-"""What ops on pictures share: checks of their shapes, and sizes that may be numbers or tensors.
-
-A picture is ``[height, width, channels]``; a batch of them has one dimension more in front. What is
-known while the graph is built fails there, with `ValueError`; the rest when it runs, with
-`InvalidArgumentError`.
-"""
+"""What ops on pictures share: checks of shapes, and sizes that may be numbers or tensors."""
 
 from __future__ import annotations
 

@@ -1,0 +1,5 @@
+"""The contract between processes: leases, ends of clients, sealed objects, coordinators' members.
+
+Everything here works by callbacks, and knows no event loop, no socket and no Ray. What carries the
+calls is a transport: the socket of `aioqueue.sharing`, or the actors of `aioqueue.ray`.
+"""

@@ -1,0 +1,701 @@
+"""The state of a `RolloutQueue`, shared by its faces: the machine, and who waits for it.
+
+Every event goes through `RolloutCore.apply`: the machine decides under the lock, and what it asks
+for is done after the release (`_perform`). What comes out of order between threads does no harm. A
+call that is started after it was cancelled finds that it may not enter; a cancellation that comes
+before its start finds nothing to cancel.
+
+A trainer waits as a `Taker`, in the order of the requests. Only the first one has asked the machine.
+A step is granted to it under the lock, and is handed out when it *commits*: in asyncio a task may be
+cancelled after the grant and before it runs. Then the step is given back, which is always possible,
+since nobody else is granted one in between.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from functools import partial
+from itertools import islice
+from time import perf_counter
+from types import FrameType
+from typing import Any, Final, NamedTuple, Protocol
+
+from aioqueue import Latest
+from aioqueue.base.arguments import checked_count
+from aioqueue.errors import InvalidArgumentError, add_note
+from aioqueue.items.value_text import short_value
+from aioqueue.rl.clock import IdleTimes
+from aioqueue.rl.machine import NOTHING, Call, Effects, RolloutMachine, Stored
+from aioqueue.rl.machine import Group as MachineGroup
+from aioqueue.rl.prompts import Mark, PromptReader
+from aioqueue.rl.report import place_of_call
+from aioqueue.rl.rollout import Batch, Group, Rollout, Step
+from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock
+from aioqueue.telemetry.explain.explanation import format_seconds
+from aioqueue.worlds.current import current_waker
+from aioqueue.worlds.scopes import Gate
+from aioqueue.worlds.waker import Owner, in_trio, running_loop
+
+_numbers = itertools.count(1)
+_main_thread: Final = threading.main_thread().ident
+
+
+class Prompt(NamedTuple):
+    """A prompt, as the machine keeps it.
+
+    Attributes:
+        value: the prompt of the user.
+        mark: where the run was in front of it; ``None`` for an evaluation.
+    """
+
+    value: Any
+    mark: Mark
+
+
+class Judge(NamedTuple):
+    """The functions of the user that see a complete group.
+
+    Attributes:
+        accept: ``accept=``.
+        is_async: whether it is a coroutine function.
+        weigh: ``weigh=``.
+    """
+
+    accept: Callable[[Group[Any, Any]], Any] | None
+    is_async: bool
+    weigh: Callable[[Group[Any, Any]], float] | None
+
+
+class Host(Protocol):
+    """What runs the calls of a function, in one event loop, with its threads."""
+
+    def start(self, call: Call) -> None:
+        """Start a call; from any thread."""
+
+    def cancel(self, call: Call) -> None:
+        """Cancel a call that has started, if that is possible; from any thread."""
+
+    def spawn(self, body: Callable[[], Awaitable[object]]) -> None:
+        """Run a coroutine function of the queue's own in the event loop; from any thread."""
+
+    def pull(self, ordinal: int) -> None:
+        """Read the prompt with this ordinal, and report it; from any thread."""
+
+    def running_thing(self, call: Call) -> object:
+        """Return the task or thread that runs a call; ``None`` if it does not run."""
+
+
+class Evaluation:
+    """One prompt of `RolloutQueue.evaluate`.
+
+    Attributes:
+        number: its place among the prompts of the evaluation.
+        host: what runs its rollouts; ``None`` for the host of the training.
+        work: what generates them; ``None`` for the function of the training.
+        ended: opens when they have ended.
+        group: the result.
+        error: why there is none.
+    """
+
+    def __init__(self, number: int, host: Host | None, work: Any) -> None:
+        self.number = number
+        self.host = host
+        self.work = work
+        self.ended = Gate()
+        self.group: Group[Any, Any] | None = None
+        self.error: BaseException | None = None
+        self.machine_group: MachineGroup | None = None
+
+
+class Payload:
+    """What the queue keeps with a group of the machine."""
+
+    __slots__ = ("evaluation", "public", "rollouts")
+
+    def __init__(self, size: int, evaluation: Evaluation | None = None) -> None:
+        self.rollouts: list[Rollout[Any] | None] = [None] * size
+        self.public: Group[Any, Any] | None = None
+        self.evaluation = evaluation
+
+
+class Taker:
+    """A trainer that waits for a step.
+
+    Attributes:
+        gate: opens when `batch` is there, or the loop ends.
+        batch: the step that it was granted.
+        is_end: whether there are no more.
+        began: when it began to wait.
+        owner: the thread or task that waits.
+    """
+
+    def __init__(self, owner: Owner) -> None:
+        self.gate = Gate()
+        self.batch: Batch[Any, Any] | None = None
+        self.is_end = False
+        self.began = perf_counter()
+        self.owner = owner
+
+
+class Publisher:
+    """A block of `publishing`.
+
+    Attributes:
+        owner: its task or thread.
+        gate: opens when it is its turn.
+        drained: opens when what it waits for has happened.
+        began: when its turn began.
+        drain: what it waits for.
+    """
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self.gate = Gate()
+        self.drained = Gate()
+        self.began = perf_counter()
+        self.drain = "no"
+
+
+class RolloutCore:
+    """The state of one queue.
+
+    Attributes:
+        machine: the rules.
+        host: what generates for the training; ``None`` before the start and after the end.
+        given_out: how many steps trainers have received.
+        over: opens when nothing remains to be generated for the training.
+        publication_over: open while no weights are published.
+        publisher: the block in which weights are published.
+        takers: the trainers that wait, in order.
+        calls: what runs, with the time of its start.
+    """
+
+    def __init__(
+        self,
+        machine: RolloutMachine,
+        prompts: PromptReader,
+        judge: Judge,
+        group_size: int | Callable[[Any], int],
+        seed: int,
+        name: str | None,
+    ) -> None:
+        self.machine = machine
+        self.next_mark: tuple[int, Mark] = (0, prompts.mark())
+        """The ordinal of the prompt that comes next, and where the run is in front of it."""
+        self.prompts = prompts
+        self.judge: Final = judge
+        self.group_size: Final = group_size
+        self.seed: Final = seed
+        self.name: Final = name or f"RolloutQueue-{next(_numbers)}"
+        self.policy: Latest[Any] = Latest(name=f"{self.name}.policy")
+        self.host: Host | None = None
+        self.work: Any = None
+        """The function of the training, a `Work`."""
+        self.coordinator: object = None
+        """The core of the coordinator in which it generates."""
+        self.waits: object = None
+        self.pulled_at = 0.0
+        self._finished = 0
+        self.has_started = False
+        self.given_out = 0
+        self.over: Gate = Gate()
+        self.publication_over: Gate = Gate()
+        self.publication_over.open()
+        self.publisher: Publisher | None = None
+        self.publishers: deque[Publisher] = deque()
+        self.takers: deque[Taker] = deque()
+        self.calls: dict[Call, float] = {}
+        self.first_ordinal = 0
+        """The ordinal of the prompt that the reader gives first."""
+        self.most_threads: int | None = None
+        self._reopens = False
+        self.stored: dict[int, tuple[Stored, Group[Any, Any]]] = {}
+        self.times = IdleTimes()
+        self._lock = machine_lock()
+        self._local = threading.local()
+
+    def __str__(self) -> str:
+        return f"RolloutQueue '{self.name}'"
+
+    # ---- the generation ----------------------------------------------------------------------
+
+    def begin(self, most_threads: int | None) -> None:
+        """Begin to generate, with so many threads at most."""
+        self.most_threads = most_threads
+        if most_threads is not None:
+            self.machine.limit = min(self.machine.limit, most_threads)
+        self.apply(self.machine.begin)
+
+    async def wait_until_over(self) -> None:
+        """Wait until nothing remains to be generated."""
+        while True:
+            await self.over.wait(current_waker())
+            if call_with_lock(self._lock, self._close_host):
+                return
+
+    def _close_host(self) -> bool:
+        """Let the host start no more calls, unless an evaluation needs it. Return whether it may."""
+        if self.machine.is_stopped:
+            return True  # the calls are cancelled, and report their ends
+        if self.machine.evaluations:
+            self._reopens = True
+            self.over.shut()
+            return False
+        self.host = None
+        return True
+
+    # ---- events and effects ------------------------------------------------------------------
+
+    def apply(self, event: Callable[..., Any], *args: Any) -> Any:
+        """Report an event to the machine, and do what it asks for.
+
+        Args:
+            event: a method of the machine, or of this object, that returns effects, or a result
+                together with effects.
+            args: its arguments.
+
+        Returns:
+            The result, if there is one.
+        """
+        lock = self._lock
+        if is_held_here(lock):
+            # A signal handler, or a finalizer, in the middle of another event of this thread.
+            # Nobody joins the thread: this one holds the lock that it needs.
+            call = partial(self.apply, event, *args)
+            threading.Thread(target=call, name="aioqueue-deferred-move", daemon=True).start()
+            return None
+        if running_loop() is None and threading.get_ident() == _main_thread and not in_trio():
+            # Ctrl-C may raise anywhere in a plain script, and must not leave an event half-made.
+            return self._apply_elsewhere(event, args)
+        result = call_with_lock(lock, self._decide, event, args)
+        if type(result) is tuple:
+            result, effects = result
+        else:
+            effects, result = result, None
+        if effects is not NOTHING:
+            self._perform(effects)
+        return result
+
+    def _apply_elsewhere(self, event: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Do the same on a thread, and wait for it. If Ctrl-C ends the wait, it is done even so."""
+        results: list[Any] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(self.apply(event, *args))
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run, name="aioqueue-move", daemon=True)
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def _decide(self, event: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        decided = event(*args)
+        effects = decided[1] if type(decided) is tuple else decided
+        if effects is not NOTHING:
+            if effects.step is not None:
+                self._grant(effects)
+            elif effects.is_end:
+                self.takers[0].is_end = True
+        self.times.note(self.machine)
+        return decided
+
+    def _grant(self, effects: Effects) -> None:
+        assert effects.step is not None
+        step, version = effects.step, self.machine.version
+        groups = []
+        for group in effects.groups:
+            if group.is_refused:
+                continue
+            public = group.payload.public
+            public.staleness = 0 if group.version is None else step - group.version
+            groups.append(public)
+        self.takers[0].batch = Batch(self, step, version, groups)
+
+    def _perform(self, effects: Effects) -> None:
+        """Do what the machine asks for. An event that comes out of that is done here, too.
+
+        In a loop and not by recursion: a task may run as soon as it is made, and end at once.
+        """
+        pending: list[Effects] | None = getattr(self._local, "pending", None)
+        if pending is not None:
+            pending.append(effects)
+            return
+        pending = self._local.pending = [effects]
+        try:
+            for one in pending:
+                self._perform_one(one)
+        finally:
+            self._local.pending = None
+
+    def _perform_one(self, effects: Effects) -> None:
+        for call in effects.cancels:
+            host = self._host_of(call)
+            if host is not None:
+                host.cancel(call)
+        if effects.pull is not None and self.host is not None:
+            self.pulled_at = perf_counter()
+            self.host.pull(effects.pull)
+        for call in effects.starts:
+            host = self._host_of(call)
+            if host is None:
+                self.apply(self.machine.call_ended, call)
+            else:
+                host.start(call)
+        for group in effects.judge:
+            self._judge(group)
+        if effects.step is not None or effects.is_end:
+            for taker in list(self.takers)[:1]:
+                if taker.batch is not None or taker.is_end:
+                    taker.gate.open()
+        if effects.is_drained and self.publisher is not None:
+            self.publisher.drained.open()
+        for group in effects.evaluated:
+            self._evaluated(group)
+        if self.machine.is_stopped or effects.is_end:
+            self.over.open()
+
+    def _host_of(self, call: Call) -> Host | None:
+        payload = call.group.payload
+        if payload is not None and payload.evaluation is not None:
+            return payload.evaluation.host or self.host
+        return self.host
+
+    # ---- calls -------------------------------------------------------------------------------
+
+    def enter(self, call: Call, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
+        """Report that the first step of a call runs. Return its rollout; ``None`` if it must not."""
+        if not call_with_lock(self._lock, self.machine.enter, call):
+            self.apply(self.machine.turned_away, call)
+            return None
+        self.calls[call] = perf_counter()
+        rollout = kind(self, call, self.seed)
+        return rollout
+
+    def finished(self, call: Call, rollout: Rollout[Any], result: Any) -> None:
+        """Report what the user's function has returned."""
+        self.calls.pop(call, None)
+        rollout.result = result
+        rollout._end()
+        self._finished += 1
+        group = call.group
+        if call.is_current:
+            group.payload.rollouts[call.index] = rollout
+        self.apply(self.machine.finished, call)
+
+    def call_ended(self, call: Call) -> None:
+        """Report that a cancelled call has ended."""
+        self.calls.pop(call, None)
+        self.apply(self.machine.call_ended, call)
+
+    def failed(self, call: Call, error: BaseException, delay: float | None) -> bool:
+        """Report that a call has raised.
+
+        Args:
+            call: the call.
+            error: what it has raised.
+            delay: seconds until it is tried again; ``None`` for never.
+
+        Returns:
+            Whether the caller has to report `RolloutMachine.due` after these seconds.
+        """
+        self.calls.pop(call, None)
+        if not call.is_current:
+            self.apply(self.machine.call_ended, call)
+            return False
+        self._describe(call, error)
+        retry = "no" if delay is None else "later" if delay else "now"
+        self.apply(self.machine.failed, call, error, retry)
+        return retry == "later"
+
+    def expired(self, call: Call, error: BaseException, delay: float | None) -> bool:
+        """Report that a call which cannot be cancelled has taken too long; see `failed`."""
+        if not call.is_current:
+            return False
+        self._describe(call, error)
+        retry = "no" if delay is None else "later" if delay else "now"
+        self.apply(self.machine.expired, call, error, retry)
+        return retry == "later"
+
+    def _describe(self, call: Call, error: BaseException) -> None:
+        add_note(
+            error,
+            f"{self.describe_call(call)}, attempt {call.attempt}, version {call.version}, in {self}",
+        )
+
+    def describe_call(self, call: Call) -> str:
+        """Return how messages call a rollout."""
+        group = call.group
+        where = "of an evaluation" if group.is_evaluation else f"ordinal {group.ordinal}"
+        return f"rollout {call.index} of prompt {short_value(group.prompt.value)} ({where})"
+
+    def parks(self, call: Call) -> bool:
+        """Report that a call is at a safe point; return whether it waits there."""
+        return bool(self.apply(self.machine.park, call))
+
+    # ---- prompts and groups ------------------------------------------------------------------
+
+    def admit(self, prompt: Prompt) -> None:
+        """Report the prompt that the machine has asked for."""
+        try:
+            size = self.group_size
+            if callable(size):
+                size = checked_count(size(prompt.value), "group_size", least=1)
+        except BaseException as error:
+            add_note(error, f"in group_size of prompt {short_value(prompt.value)}, in {self}")
+            self.apply(self.machine.stop, error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        self.apply(self._admit, prompt, size)
+
+    def _admit(self, prompt: Prompt, size: int) -> Effects:
+        self.next_mark = (self.machine.next_ordinal + 1, self.prompts.mark())
+        stored = self.stored.pop(self.machine.next_ordinal, None)
+        if stored is None:
+            return self.machine.prompt(prompt, size)[1]
+        group, effects = self.machine.prompt(prompt, size, stored[0])
+        if group is not None:
+            public = group.payload.public = stored[1]
+            public.prompt = prompt.value
+        return effects
+
+    def _judge(self, group: MachineGroup) -> None:
+        """Let the user's functions see a complete group, and report what they say."""
+        if self.judge.is_async:
+            assert self.host is not None
+            self.host.spawn(partial(self._judge_async, group))
+            return
+        accept = self.judge.accept
+        try:
+            public = self._public_group(group)
+            is_accepted = True if accept is None else accept(public)
+            if isinstance(is_accepted, Awaitable):
+                assert self.host is not None
+                self.host.spawn(partial(self._judge_async, group, is_accepted))
+                return
+            weight = self._weight(public)
+        except BaseException as error:
+            self._judging_failed(group, error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        self.apply(self.machine.judged, group, bool(is_accepted), weight)
+
+    async def _judge_async(self, group: MachineGroup, answer: Awaitable[Any] | None = None) -> None:
+        accept = self.judge.accept
+        assert accept is not None
+        try:
+            public = self._public_group(group)
+            is_accepted = await (accept(public) if answer is None else answer)
+            weight = self._weight(public)
+        except Exception as error:
+            self._judging_failed(group, error)
+            return
+        self.apply(self.machine.judged, group, bool(is_accepted), weight)
+
+    def _judging_failed(self, group: MachineGroup, error: BaseException) -> None:
+        what = f"in accept= or weigh= of the group of prompt {short_value(group.prompt.value)}"
+        add_note(error, f"{what} (ordinal {group.ordinal}), in {self}")
+        self.apply(self.machine.stop, error)
+
+    def _public_group(self, group: MachineGroup) -> Group[Any, Any]:
+        payload, machine = group.payload, self.machine
+        if payload.public is None:
+            rollouts = tuple(one for one in payload.rollouts if one is not None)
+            payload.rollouts = []
+            version = group.version
+            if version is None:
+                version = min((one.version for one in rollouts), default=machine.version)
+            staleness = 0 if group.version is None else machine.step - version
+            evaluation = payload.evaluation
+            ordinal = group.ordinal if evaluation is None else evaluation.number
+            payload.public = Group(
+                group.prompt.value, ordinal, rollouts, version, max(staleness, 0)
+            )
+        public: Group[Any, Any] = payload.public
+        return public
+
+    def _weight(self, group: Group[Any, Any]) -> float:
+        weigh = self.judge.weigh
+        if weigh is None:
+            return 1
+        weight = weigh(group)
+        if not weight > 0 or weight == float("inf"):
+            raise InvalidArgumentError(f"weigh: returned {weight!r}; expected a finite number > 0")
+        return weight
+
+    # ---- evaluations -------------------------------------------------------------------------
+
+    def evaluate(self, prompt: Any, size: int, evaluation: Evaluation, has_priority: bool) -> None:
+        """Generate rollouts for a prompt that is not trained on."""
+        self.apply(self._evaluate, prompt, size, evaluation, has_priority)
+
+    def _evaluate(
+        self, prompt: Any, size: int, evaluation: Evaluation, has_priority: bool
+    ) -> Effects:
+        if self.machine.is_stopped:
+            evaluation.error = RuntimeError(f"{self} has been stopped")
+            evaluation.ended.open()
+            return NOTHING
+        payload = Payload(size, evaluation)
+        group, effects = self.machine.evaluate(
+            Prompt(prompt, None), size, has_priority=has_priority, payload=payload
+        )
+        evaluation.machine_group = group
+        return effects
+
+    def _evaluated(self, group: MachineGroup) -> None:
+        evaluation = group.payload.evaluation
+        if group.error is not None:
+            evaluation.error = group.error
+        elif group.pending:
+            evaluation.error = RuntimeError(f"{self} was stopped during the evaluation")
+        else:
+            evaluation.group = self._public_group(group)
+        evaluation.ended.open()
+        if self._reopens and not self.machine.evaluations:
+            self.over.open()
+
+    def withdraw(self, evaluations: list[Evaluation]) -> None:
+        """Cancel what is left of an evaluation."""
+        for evaluation in evaluations:
+            if evaluation.machine_group is not None and not evaluation.ended.is_open:
+                self.apply(self.machine.withdraw, evaluation.machine_group)
+        if self._reopens and not self.machine.evaluations:
+            self.over.open()
+
+    # ---- trainers ----------------------------------------------------------------------------
+
+    def join(self, taker: Taker) -> None:
+        """Let a trainer wait for a step, behind those that wait already."""
+        self.apply(self._join, taker)
+
+    def _join(self, taker: Taker) -> Effects:
+        self.takers.append(taker)
+        return self._ask_for_first()
+
+    def _ask_for_first(self) -> Effects:
+        """Ask the machine for the step of the first trainer, unless that was done."""
+        if not self.takers:
+            return NOTHING
+        first = self.takers[0]
+        if first.batch is not None or first.is_end or self.machine.is_taking:
+            return NOTHING
+        return self.machine.take()
+
+    def commit(self, taker: Taker) -> Batch[Any, Any] | None:
+        """Report that a trainer has received its step; return it, or ``None`` at the end."""
+        self.apply(self._commit, taker)
+        self.apply(self._ask_for_first)
+        self.times.trainer_waited(perf_counter() - taker.began)
+        return taker.batch
+
+    def _commit(self, taker: Taker) -> Effects:
+        assert self.takers[0] is taker
+        self.takers.popleft()
+        if taker.batch is not None:
+            self.given_out = max(self.given_out, taker.batch.step + 1)
+            self.times.handed_out(taker.batch)
+        return NOTHING
+
+    def leave(self, taker: Taker) -> None:
+        """Report that a trainer no longer waits. A step that it was granted stays for the next."""
+        self.apply(self._leave, taker)
+        self.apply(self._ask_for_first)
+        self.times.trainer_waited(perf_counter() - taker.began)
+
+    def _leave(self, taker: Taker) -> Effects:
+        if taker not in self.takers:
+            return NOTHING
+        is_first = self.takers[0] is taker
+        self.takers.remove(taker)
+        if taker.batch is not None:
+            return self.machine.give_back(taker.batch.step)
+        return self.machine.untake() if is_first else NOTHING
+
+    def part_done(self, step: Step) -> None:
+        """Report that a part of a step, or the whole, was trained."""
+        if call_with_lock(self._lock, step.is_last_part):
+            self.apply(self.machine.done, step.number)
+
+    def give_back(self, step: int) -> None:
+        self.apply(self._give_back, step)
+
+    def _give_back(self, step: int) -> Effects:
+        effects = self.machine.give_back(step)
+        self.given_out = min(self.given_out, self.machine.step)
+        return effects
+
+    # ---- publications ------------------------------------------------------------------------
+
+    def begin_publisher(self, publisher: Publisher) -> None:
+        """Let a publication wait for its turn, behind those that wait already."""
+        self.apply(self._begin_publisher, publisher)
+
+    def _begin_publisher(self, publisher: Publisher) -> Effects:
+        self.publishers.append(publisher)
+        if self.publisher is None:
+            self._next_publisher()
+        return NOTHING
+
+    def _next_publisher(self) -> None:
+        self.publisher = self.publishers.popleft() if self.publishers else None
+        if self.publisher is not None:
+            self.publisher.began = perf_counter()
+            self.publisher.gate.open()
+
+    def pause(self, publisher: Publisher, drain: Any) -> None:
+        """Begin a publication, whose turn it is."""
+        publisher.drain = drain
+        self.publication_over.shut()
+        self.apply(self.machine.pause, drain)
+
+    def end_publisher(self, publisher: Publisher, version: int | None) -> None:
+        """End a publication, in whatever way, or its wait.
+
+        Args:
+            publisher: the publication.
+            version: what the new weights contain; ``None`` for the old ones.
+        """
+        self.apply(self._end_publisher, publisher, version)
+        self.publication_over.open()
+
+    def _end_publisher(self, publisher: Publisher, version: int | None) -> Effects:
+        if self.publisher is not publisher:
+            if publisher in self.publishers:
+                self.publishers.remove(publisher)
+            return NOTHING
+        effects = self.machine.resume(version) if self.machine.is_paused else NOTHING
+        self._next_publisher()
+        return effects
+
+    # ---- for reports -------------------------------------------------------------------------
+
+    def slowest_calls(self, most: int) -> list[tuple[Call, float]]:
+        """Return the calls that run longest, each with its start."""
+        return list(islice(self.calls.copy().items(), most))
+
+    def describe_running(
+        self, call: Call, began: float, frames: Mapping[int, FrameType] | None = None
+    ) -> str:
+        """Say since when a rollout runs, and where it is."""
+        place = place_of_call(self, call, frames)
+        seconds = format_seconds(perf_counter() - began)
+        return f"{self.describe_call(call)} runs for {seconds}" + (f", at {place}" if place else "")
+
+    def waiting_takers(self) -> list[Taker]:
+        return [taker for taker in list(self.takers) if not taker.gate.is_open]
+
+    def progress(self) -> Hashable:
+        """Return a value that changes when anything moves."""
+        machine = self.machine
+        return (machine.admitted, self._finished, machine.step, machine.version, machine.refused)

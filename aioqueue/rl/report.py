@@ -1,0 +1,179 @@
+"""Why a trainer waits, or a publication: the part of a `RolloutQueue` in explanations."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from time import perf_counter
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+from aioqueue.errors import counted, describe_exception
+from aioqueue.rl.machine import Call, GroupState
+from aioqueue.telemetry.explain.explanation import (
+    Culprit,
+    CulpritKind,
+    ExplainedWait,
+    Explanation,
+    format_seconds,
+)
+from aioqueue.telemetry.explain.frames import current_frames
+from aioqueue.telemetry.explain.registry import note_waits
+from aioqueue.telemetry.explain.stacks import place_of, stack_of
+
+if TYPE_CHECKING:
+    from aioqueue.rl.core import RolloutCore
+
+_MOST_SHOWN: Final = 3
+"""Rollouts that an explanation names."""
+
+
+class RolloutWaits:
+    """The waits of one queue, for explanations and watchdogs. It does not keep the queue alive."""
+
+    def __init__(self, core: RolloutCore) -> None:
+        self._core = weakref.ref(core)
+
+    def waits(self, frames: Mapping[int, FrameType]) -> Iterable[ExplainedWait]:
+        core = self._core()
+        return () if core is None else tuple(_waits_of(core, frames))
+
+    def waits_move(self) -> Hashable:
+        core = self._core()
+        return None if core is None else core.progress()
+
+    def longest_of_waits(self) -> float:
+        core = self._core()
+        if core is None:
+            return 0.0
+        now = perf_counter()
+        waits = [now - taker.began for taker in core.waiting_takers()]
+        publisher = core.publisher
+        if publisher is not None and not publisher.drained.is_open and publisher.drain != "no":
+            waits.append(now - publisher.began)
+        return max(waits, default=0.0)
+
+    def waits_for(self, coordinator: object) -> bool:
+        core = self._core()
+        return core is not None and core.coordinator is coordinator
+
+
+def note_rollouts(core: RolloutCore) -> None:
+    """Let explanations and watchdogs know of a queue."""
+    core.waits = RolloutWaits(core)
+    note_waits(core.waits)
+
+
+def explanation_of(core: RolloutCore) -> Explanation:
+    """Explain the waits at one queue."""
+    with current_frames() as frames:
+        waits = tuple(_waits_of(core, frames))
+        culprits = tuple(culprit for wait in waits for culprit in wait.culprits)
+        hints = () if waits else tuple(_hints(core))
+    return Explanation(culprits, (), (), (), os.getpid(), waits, hints)
+
+
+def _waits_of(core: RolloutCore, frames: Mapping[int, FrameType]) -> Iterator[ExplainedWait]:
+    machine, now = core.machine, perf_counter()
+    for number, taker in enumerate(core.waiting_takers()):
+        seconds, owner = now - taker.began, taker.owner
+        ready, size = machine.census[GroupState.READY], machine.batch_size
+        groups = "" if machine.is_weighed else f": {ready} of {size:g} groups are ready"
+        what = f"waits for step {machine.step + number} of {core}{groups}"
+        chain = (f"{owner.name} {what}, for {format_seconds(seconds)}",)
+        culprits = tuple(_causes(core, chain, frames, now))
+        yield ExplainedWait(
+            owner.name, what, seconds, culprits, stack_of(owner.thing, frames), key=owner.key
+        )
+    publisher = core.publisher
+    if publisher is None:
+        return
+    if publisher.drain != "no" and not publisher.drained.is_open:
+        seconds, owner = now - publisher.began, publisher.owner
+        left = counted(machine.running - len(machine._parked), "rollout")
+        until = "to end" if publisher.drain == "ended" else "to reach a safe point"
+        what = f"waits in publishing() of {core} for {left} {until}"
+        chain = (f"{owner.name} {what}, for {format_seconds(seconds)}",)
+        sentence = f"publishing() of {core} is open: it waits for {left} {until}"
+        culprits = (Culprit("unfinished", sentence, chain, queue=core.name),)
+        culprits += tuple(_slow_calls(core, chain, frames, now))
+        yield ExplainedWait(
+            owner.name, what, seconds, culprits, stack_of(owner.thing, frames), key=owner.key
+        )
+
+
+def _causes(
+    core: RolloutCore, chain: tuple[str, ...], frames: Mapping[int, FrameType], now: float
+) -> Iterator[Culprit]:
+    """Yield what a trainer waits for."""
+    machine = core.machine
+
+    def culprit(kind: CulpritKind, sentence: str) -> Culprit:
+        return Culprit(kind, sentence, chain, queue=core.name)
+
+    if not core.has_started:
+        yield culprit(
+            "nobody fills",
+            f"nothing generates for {core}: coordinator.start(rollouts.generate(function))",
+        )
+        return
+    budget = machine.batch_size * (machine.steps_ahead + 1)
+    if machine.held and machine.census[GroupState.HELD] >= int(budget):
+        last = max(machine.held)
+        yield culprit(
+            "unfinished",
+            f"step {machine.step} of {core} waits for done() of step {last}: all"
+            f" {counted(int(budget), 'slot')} belong to steps that are not done",
+        )
+    if machine.limit == 0:
+        yield culprit("unfinished", f"max_in_flight of {core} is 0, which is a pause")
+    publisher = core.publisher
+    if publisher is not None:
+        seconds = format_seconds(now - publisher.began)
+        yield culprit(
+            "unfinished", f"publishing() of {core} is open for {seconds}: nothing starts in it"
+        )
+    yield from _slow_calls(core, chain, frames, now)
+    if machine.is_pulling and not machine.running:
+        since = now - core.pulled_at
+        yield culprit(
+            "source", f"the prompts of {core} have given none for {format_seconds(since)}"
+        )
+    if machine.census[GroupState.JUDGED]:
+        groups = counted(machine.census[GroupState.JUDGED], "group")
+        yield culprit("worker", f"accept= of {core} decides about {groups}")
+
+
+def _slow_calls(
+    core: RolloutCore, chain: tuple[str, ...], frames: Mapping[int, FrameType], now: float
+) -> Iterator[Culprit]:
+    for call, began in core.slowest_calls(_MOST_SHOWN):
+        sentence = core.describe_running(call, began, frames)
+        yield Culprit("item", sentence, chain, queue=core.name, worker=core.describe_call(call))
+
+
+def place_of_call(core: RolloutCore, call: Call, frames: Mapping[int, FrameType] | None) -> str:
+    """Return where in the user's code a rollout is; empty if that is not known."""
+    host = core._host_of(call)
+    thing = None if host is None else host.running_thing(call)
+    place = None if thing is None else place_of(stack_of(thing, frames))
+    return "" if place is None else str(place)
+
+
+def _hints(core: RolloutCore) -> Iterator[Culprit]:
+    """Yield the state of a queue at which nobody waits."""
+    machine = core.machine
+    ready, existing = machine.census[GroupState.READY], len(machine.groups)
+    sentence = (
+        f"nobody waits for a step of {core}: {ready} of {counted(existing, 'group')} are ready,"
+        f" {counted(machine.running, 'rollout')} in flight"
+    )
+    yield Culprit("too few", sentence, queue=core.name)
+    if machine.error is not None:
+        error = describe_exception(machine.error)
+        if machine.is_stopped:
+            text = f"{core} was stopped by {error}"
+        else:
+            text = f"the prompts of {core} have failed with {error}; what exists is trained first"
+        yield Culprit("source", text, queue=core.name)

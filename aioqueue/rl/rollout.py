@@ -1,0 +1,330 @@
+"""What users of a `RolloutQueue` get: rollouts, groups and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from aioqueue.base.arguments import checked_count
+from aioqueue.base.public_names import public
+from aioqueue.errors import InvalidArgumentError, counted
+from aioqueue.items.value_text import short_value
+from aioqueue.worlds.current import current_waker
+
+if TYPE_CHECKING:
+    from aioqueue.rl.core import RolloutCore
+    from aioqueue.rl.machine import Call
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+@public("aioqueue.rl")
+class Rollout(Generic[R]):
+    """One sample for a prompt: one call of your ``generate`` function, and later its result.
+
+    Attributes:
+        ordinal: the place of the prompt in the source, from 0; in an evaluation, the place among
+            its prompts.
+        index: the number of the rollout in its group, from 0.
+        attempt: 1, and one more after each failure.
+        version: how many steps the weights contained when this attempt began.
+        result: what your function has returned; ``None`` until then.
+    """
+
+    __slots__ = (
+        "_call",
+        "_core",
+        "_seed",
+        "_spans",
+        "attempt",
+        "index",
+        "ordinal",
+        "result",
+        "version",
+    )
+
+    ordinal: int
+    index: int
+    attempt: int
+    version: int
+    result: R
+
+    def __init__(self, core: RolloutCore, call: Call, seed: int) -> None:
+        self._core: RolloutCore | None = core
+        self._call: Call | None = call
+        self._seed = seed
+        self._spans: list[tuple[int, int]] | None = None
+        evaluation = call.group.payload.evaluation
+        self.ordinal = call.group.ordinal if evaluation is None else evaluation.number
+        self.index = call.index
+        self.attempt = call.attempt
+        self.version = call.version
+        self.result = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        again = f", attempt {self.attempt}" if self.attempt > 1 else ""
+        return f"<aioqueue.rl.Rollout {self.index} of prompt {self.ordinal}{again}, version {self.version}>"
+
+    @property
+    def seed(self) -> int:
+        """A seed for its sampling: ``0 <= seed < 2**63``.
+
+        It depends on the queue's seed, the ordinal and the index alone: not on the attempt, the
+        worker or the time.
+        """
+        text = f"{self._seed}/{self.ordinal}/{self.index}".encode()
+        return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1
+
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """What `mark` has noted: ``(version, n_tokens)``, in order; empty if it was not called."""
+        return () if self._spans is None else tuple(self._spans)
+
+    def mark(self, n_tokens: int) -> None:
+        """Note that so many tokens more were generated, with the weights that are published now.
+
+        Call it after each part of a sample that may go on across publications. A loss with
+        importance weights needs to know which weights have generated which token.
+
+        Args:
+            n_tokens: how many tokens were generated since the last call.
+
+        Raises:
+            InvalidArgumentError: it is not an int >= 0.
+        """
+        n = checked_count(n_tokens, "n_tokens")
+        version = self.version if self._core is None else self._core.machine.version
+        spans = self._spans
+        if spans is None:
+            spans = self._spans = []
+        if spans and spans[-1][0] == version:
+            spans[-1] = (version, spans[-1][1] + n)
+        else:
+            spans.append((version, n))
+
+    def frozen(self) -> None:
+        """Note that this sample is of weights that are never published, those of a reference say.
+
+        It does not grow old: ``max_staleness`` and the staleness of its group leave it out.
+        """
+        if self._core is not None and self._call is not None:
+            self._core.apply(self._core.machine.freeze, self._call)
+
+    async def safe_point(self) -> None:
+        """Let a publication take place here, between two turns of an agent say.
+
+        While weights are published, the call waits for the end of that. ``publishing(drain="safe")``
+        waits until each rollout in flight is at such a point, or has ended. If a publication waits
+        for the ends of rollouts (``drain=True``), the call returns at once.
+
+        Cancellation:
+            A cancelled call has changed nothing.
+        """
+        core, call = self._core, self._call
+        if core is None or call is None or not core.parks(call):
+            return
+        try:
+            await core.publication_over.wait(current_waker())
+        finally:
+            core.apply(core.machine.unpark, call)
+
+    def _end(self) -> None:
+        """Forget the call: what is left is the result."""
+        self._core = self._call = None
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return (
+            *(self.ordinal, self.index, self.attempt, self.version),
+            *(self.result, self._seed, self._spans),
+        )
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.ordinal, self.index, self.attempt, self.version = state[:4]
+        self.result, self._seed, self._spans = state[4:]
+        self._core = self._call = None
+
+
+class ThreadRollout(Rollout[R]):
+    """The same for a plain function, which runs on a thread."""
+
+    __slots__ = ()
+
+    def safe_point(self) -> None:  # type: ignore[override]
+        """Let a publication take place here: see `Rollout.safe_point`. It blocks the thread."""
+        core, call = self._core, self._call
+        if core is None or call is None or not core.parks(call):
+            return
+        try:
+            core.publication_over.wait_blocking()
+        finally:
+            core.apply(core.machine.unpark, call)
+
+
+@public("aioqueue.rl")
+class Group(Generic[P, R]):
+    """All rollouts of one prompt: what is accepted, and trained, as a whole.
+
+    Attributes:
+        prompt: the prompt.
+        ordinal: its place in the source, from 0.
+        rollouts: in the order of their indices. With ``on_error="partial"``, those that have failed
+            are missing.
+        version: how many steps the weights contained when the first of its rollouts started.
+        staleness: the number of the step that trains it, minus the version; before it is in a
+            batch, what that would be in the next one. Frozen rollouts are left out.
+        info: yours: ``accept`` may put rewards and advantages here.
+    """
+
+    __slots__ = ("info", "ordinal", "prompt", "rollouts", "staleness", "version")
+
+    def __init__(
+        self,
+        prompt: P,
+        ordinal: int,
+        rollouts: tuple[Rollout[R], ...],
+        version: int,
+        staleness: int,
+    ) -> None:
+        self.prompt = prompt
+        self.ordinal = ordinal
+        self.rollouts = rollouts
+        self.version = version
+        self.staleness = staleness
+        self.info: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"<aioqueue.rl.Group {self.ordinal} of {short_value(self.prompt)},"
+            f" {counted(len(self.rollouts), 'rollout')}, staleness {self.staleness}>"
+        )
+
+
+class Step:
+    """A step that the trainer has, and may have split."""
+
+    __slots__ = ("core", "number", "parts")
+
+    def __init__(self, core: RolloutCore, number: int) -> None:
+        self.core = core
+        self.number = number
+        self.parts = 1
+
+    def is_last_part(self) -> bool:
+        """Count a part that is done. Called under the lock."""
+        self.parts -= 1
+        return not self.parts
+
+    def give_back(self) -> None:
+        self.parts = 0
+        self.core.give_back(self.number)
+
+
+@public("aioqueue.rl")
+class Batch(Generic[P, R]):
+    """The groups of one step.
+
+    Attributes:
+        step: the number of the step, from 0.
+        version: how many steps the published weights contained when it was handed out.
+        groups: what to train on. With ``on_refused="shorten"`` there may be fewer than
+            ``batch_size``, and so at the end of the prompts.
+    """
+
+    __slots__ = ("_step", "groups", "step", "version")
+
+    def __init__(
+        self,
+        core: RolloutCore | None,
+        step: int,
+        version: int,
+        groups: Sequence[Group[P, R]],
+    ) -> None:
+        self._step = None if core is None else Step(core, step)
+        self.step = step
+        self.version = version
+        self.groups: tuple[Group[P, R], ...] = tuple(groups)
+
+    def __repr__(self) -> str:
+        ages = f", staleness {min(self.staleness)} to {max(self.staleness)}" if self.groups else ""
+        return (
+            f"<aioqueue.rl.Batch of step {self.step}, {counted(len(self.groups), 'group')}{ages}>"
+        )
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @property
+    def staleness(self) -> tuple[int, ...]:
+        """The staleness of each group, in order."""
+        return tuple(group.staleness for group in self.groups)
+
+    def done(self) -> None:
+        """Say that the trainer has finished with this step: its slots are free again.
+
+        You need it with ``auto_done=False`` or `RolloutQueue.get`, unless you publish each step. A
+        second call does nothing, and so does one after `give_back`. Any thread may call it.
+        """
+        step, self._step = self._step, None
+        if step is not None:
+            step.core.part_done(step)
+
+    def give_back(self) -> None:
+        """Say that this step was not trained: its groups are ready again, and nothing is lost.
+
+        Nothing is generated again. Only the newest step can be given back; for another one the call
+        does nothing, like a second call, and one after `done`. Any thread may call it.
+        """
+        step, self._step = self._step, None
+        if step is not None:
+            step.give_back()
+
+    def split(self, ranks: int) -> list[Self]:
+        """Split the batch among the ranks of a trainer, as equally as its groups allow.
+
+        The step is done when all parts are. A part that was sent to another process says nothing
+        by its `done`: there, the rank with the queue ends the step.
+
+        Args:
+            ranks: how many parts. Those of one batch differ by at most one group, the first are
+                larger, and with fewer groups than ranks the last are empty.
+
+        Raises:
+            InvalidArgumentError: it is not an int >= 1.
+        """
+        ranks = checked_count(ranks, "ranks", least=1)
+        each, more = divmod(len(self.groups), ranks)
+        parts, begin = [], 0
+        step, self._step = self._step, None
+        if step is not None:
+            step.parts += ranks - 1
+        for rank in range(ranks):
+            end = begin + each + (rank < more)
+            part = type(self)(None, self.step, self.version, self.groups[begin:end])
+            part._step = step
+            parts.append(part)
+            begin = end
+        return parts
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return (self.step, self.version, self.groups)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.step, self.version, self.groups = state
+        self._step = None
+
+
+def checked_steps(steps: Any, version: int, given_out: int) -> int:
+    """Return the number of steps that are in the weights which are published.
+
+    Raises:
+        InvalidArgumentError: it cannot be.
+    """
+    number = checked_count(steps, "steps")
+    if not version <= number <= given_out:
+        raise InvalidArgumentError(
+            f"steps: got {number}; expected {version}, which the published weights contain, to"
+            f" {given_out}, the number of steps that were handed out"
+        )
+    return number

@@ -1,0 +1,707 @@
+"""A batcher that other processes call.
+
+A call is a request like those of the owner's own callers: it stands in the same line, counts in the
+same statistics, and joins the same batches. Its value is pickled by its caller, and unpickled by
+the worker that begins a batch with it; its result is pickled there, too. So a value that cannot be
+unpickled, or a result that cannot be pickled, fails one call.
+
+A result is not leased: it is worth nothing without its caller. If a client dies, its calls leave
+the line, and the results of those in a batch are dropped.
+
+**Contexts.** A `contextvars.Context` cannot be pickled. A function with a parameter ``contexts``
+gets one for each call all the same: an empty one, with the trace and the baggage of the caller, if
+both processes have OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Collection, Iterable
+from contextvars import Context
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+from aioqueue.base.arguments import is_int
+from aioqueue.batcher.batcher import Batcher, BatcherFace, BlockingBatcher
+from aioqueue.batcher.rules import Request
+from aioqueue.batcher.statistics import BatcherState, BatcherStatistics
+from aioqueue.core.attempts import DONE, FAILED, PENDING, WITHDRAWN, Attempt, Put, Waker
+from aioqueue.core.storage.sized import size_of
+from aioqueue.errors import (
+    InvalidArgumentError,
+    QueueClosedError,
+    QueueFull,
+    WorkerDiedError,
+    add_note,
+)
+from aioqueue.processes.failures import message_of_failure
+from aioqueue.remote.failures import sendable
+from aioqueue.sharing import addresses, frames
+from aioqueue.sharing.connection import CallerWaker, Connection, connection_to, failure_in
+from aioqueue.sharing.memory import Parts, blocks_of, starts_as_bytes
+from aioqueue.sharing.owner import Address, Client, Server, running_server, server
+from aioqueue.sharing.sealing import parts_of
+from aioqueue.system.forks import note_for_forks
+from aioqueue.system.locks import is_held_here, synchronized
+from aioqueue.worlds.scopes import Gate
+from aioqueue.worlds.waker import apply_deferred, deliver
+
+if TYPE_CHECKING:
+    from aioqueue.base.public_names import World
+
+REQUEST: Final = frames.FIRST_OF_SERVICE
+"""A call of the batcher: a head (see `packed_request`), and the pickled value."""
+STATISTICS: Final = frames.FIRST_OF_SERVICE + 1
+"""The answer is a `BatcherStatistics`."""
+
+_LENGTH: Final = struct.Struct("<I")
+
+
+class BatcherDescription(NamedTuple):
+    """What a client needs to know of a batcher."""
+
+    name: str
+    max_batch: int
+    takes_contexts: bool
+    has_priorities: bool
+    counts_bytes: bool
+    """Whether the queue has ``max_bytes``, so that a call says how large its value is."""
+    queue_kind: str
+
+
+# What is sent.
+
+
+def packed_request(
+    value: Any, priority: int | None, carrier: dict[str, str] | None, nbytes: int
+) -> Parts:
+    """Pickle a call: its value, and before it a head that the owner reads without unpickling.
+
+    Raises:
+        Exception: the value cannot be pickled.
+    """
+    head = json.dumps([priority, carrier, nbytes]).encode()
+    data, buffers = parts_of(value)
+    return b"".join((_LENGTH.pack(len(head)), head, data)), buffers
+
+
+def carried_context() -> dict[str, str] | None:
+    """Return the trace and the baggage of the caller, if it uses OpenTelemetry."""
+    # Not imported here: a program that has not loaded it has no trace.
+    propagate = sys.modules.get("opentelemetry.propagate") or (
+        _loaded_propagate() if "opentelemetry.context" in sys.modules else None
+    )
+    if propagate is None:
+        return None
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier or None
+
+
+def _loaded_propagate() -> Any:
+    try:
+        from opentelemetry import propagate
+    except ImportError:
+        return None
+    return propagate
+
+
+def context_of(carrier: dict[str, str] | None) -> Context:
+    """Return a context with the trace and the baggage of a caller."""
+    context = Context()
+    if carrier is not None:
+        propagate = _loaded_propagate()
+        if propagate is not None:
+            from opentelemetry.context import attach
+
+            context.run(attach, propagate.extract(carrier, context.run(_current_of_telemetry)))
+    return context
+
+
+def _current_of_telemetry() -> Any:
+    from opentelemetry.context import get_current
+
+    return get_current()
+
+
+# The client's side.
+
+
+class CallOfHandle(Request):
+    """A call of a batcher of another process: a `Call` of the connection.
+
+    The connection's reader only notes the answer. The caller unpickles it.
+
+    Attributes:
+        number: its number on the connection; 0 before it is sent.
+        thing: the number of the batcher at its owner.
+    """
+
+    __slots__ = ("_body", "_kind", "connection", "number", "priority", "thing")
+
+    def __init__(self, value: Any, host: RemoteBatcherCore, waker: Waker) -> None:
+        Attempt.__init__(self)
+        self.value = value
+        self.host = host
+        self.waker = waker
+        self.is_accepted = False
+        self.result = None
+        self.began = perf_counter()
+        self.number = 0
+        self.thing = host.thing
+        self.priority: int | None = None
+        self.connection: Connection | None = None
+        self._kind = 0
+        self._body: memoryview | None = None
+
+    def answered(self, kind: int, body: memoryview) -> None:
+        assert self.connection is not None
+        self.connection.forget(self)
+        self._kind, self._body = kind, body
+        self._end()
+
+    def cut_off(self) -> None:
+        self._kind = _CUT_OFF
+        self._end()
+
+    def _end(self) -> None:
+        core: RemoteBatcherCore = self.host  # type: ignore[assignment]
+        apply_deferred(core.end, self)
+
+    @property
+    def expects_answer(self) -> bool:
+        """Whether the owner has the call, and has not answered it."""
+        return self.number != 0 and self._kind == 0
+
+    def outcome(self) -> Any:
+        connection, body = self.connection, self._body
+        assert connection is not None
+        if self._kind == frames.OK:
+            assert body is not None
+            data, buffers, blocks = connection.unpack(body)
+            connection.free(blocks)
+            try:
+                return pickle.loads(data, buffers=buffers)
+            except Exception as error:
+                add_note(error, f"the result of {self.host} cannot be unpickled here")
+                raise
+        if self._kind == frames.FAILED:
+            assert body is not None
+            raise failure_in(body)
+        raise self.host.end_error(connection)  # type: ignore[attr-defined]
+
+    def drop_answer(self) -> None:
+        """Drop an answer that the caller does not want any more."""
+        connection, body, self._body = self.connection, self._body, None
+        if self._kind == frames.OK and body is not None and connection is not None:
+            connection.free(blocks_of(body))
+
+
+class _Cancellation:
+    """A call that was cancelled, until the owner has heard of that.
+
+    Attributes:
+        heard: opens then.
+    """
+
+    def __init__(self, call: CallOfHandle, connection: Connection) -> None:
+        self.number, self.thing = call.number, call.thing
+        self._connection = connection
+        self.heard = Gate()
+
+    def answered(self, kind: int, body: memoryview) -> None:
+        if kind == frames.OK:  # the answer was on its way
+            self._connection.free(blocks_of(body))
+        elif kind != frames.FAILED:
+            self.cut_off()
+
+    def cut_off(self) -> None:
+        self._connection.forget(self)
+        self.heard.open()
+
+
+_CUT_OFF: Final = -1
+"""In place of the kind of an answer: none will come."""
+
+
+class _OtherLine:
+    """The line of the batcher's callers, which is in another process: a call is sent there."""
+
+    def __init__(self, core: RemoteBatcherCore) -> None:
+        self._core = core
+
+    async def enqueue(self, call: CallOfHandle) -> None:
+        self._core.send(call)
+
+
+class _OtherLineOfThreads(_OtherLine):
+    def enqueue(self, call: CallOfHandle, *, timeout: float | None = None) -> None:  # type: ignore[override]
+        self._core.send(call)
+
+
+class RemoteBatcherCore:
+    """The state of a batcher of another process, as far as the faces of a handle use it.
+
+    Args:
+        address: where its owner listens.
+        thing: its number there.
+        description: what its owner says of it.
+    """
+
+    new_request = CallOfHandle
+    is_elsewhere = True
+    refuses = False
+    """Whether a full queue refuses calls is known, and decided, where the queue is."""
+
+    def __init__(self, address: Address, thing: int, description: BatcherDescription) -> None:
+        self.thing = thing
+        self.name: str = description.name
+        self._address = address
+        self._description = description
+        self._lock = threading.RLock()  # guards the state of every call
+        self.aio, self.sync = _OtherLine(self), _OtherLineOfThreads(self)
+        self.shared = Shared(address, thing, description)
+        note_for_forks(self)
+
+    def _was_forked(self) -> None:
+        self._lock = threading.RLock()
+
+    def __str__(self) -> str:
+        return f"Batcher '{self.name}' of process {self._address.pid}"
+
+    def new_thread_waker(self) -> CallerWaker:
+        return CallerWaker(connection_to(self._address))
+
+    def element(self, call: CallOfHandle, priority: int | None) -> CallOfHandle:
+        """Prepare a call.
+
+        Raises:
+            InvalidArgumentError: a priority was given, but the queue has none; or it is no int.
+        """
+        if priority is not None:
+            if not self._description.has_priorities:
+                raise InvalidArgumentError(
+                    f"priority: got {priority!r}, but {self} has a"
+                    f" {self._description.queue_kind}; make it with"
+                    " `queue=PriorityQueue(capacity)`"
+                )
+            if not is_int(priority):
+                raise InvalidArgumentError(f"priority: got {priority!r}; expected an int")
+            call.priority = int(priority)
+        return call
+
+    def send(self, call: CallOfHandle) -> None:
+        """Send a call to the owner.
+
+        Raises:
+            Exception: its value cannot be pickled.
+            WorkerDiedError: the owner has ended.
+        """
+        description = self._description
+        carrier = carried_context() if description.takes_contexts else None
+        nbytes = size_of((call.value,)) if description.counts_bytes else 0
+        parts = packed_request(call.value, call.priority, carrier, nbytes)
+        connection = call.connection = connection_to(self._address)
+        connection.begin(call, REQUEST, connection.pack(parts))
+        connection.need_reader()
+
+    @synchronized
+    def end(self, call: CallOfHandle) -> Collection[Waker]:
+        """Note that a call was answered, or never will be; return whom to wake."""
+        if call.state is not PENDING:
+            return ()
+        call.state = DONE
+        assert call.waker is not None
+        call.waker.notify(call)
+        return (call.waker,)
+
+    @synchronized
+    def withdraw(
+        self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
+    ) -> Collection[Waker]:
+        """End a call whose caller has left, here; `leave` ends it at its owner."""
+        if attempt.state is PENDING:
+            attempt.state = WITHDRAWN
+        return ()
+
+    def leave(self, call: CallOfHandle) -> Gate | None:
+        """End a call; return the gate that opens when the owner has heard."""
+        apply_deferred(self.withdraw, call)
+        connection = call.connection
+        if connection is None or not call.expects_answer:
+            call.drop_answer()
+            return None
+        cancellation = _Cancellation(call, connection)
+        connection.cancel(cancellation)
+        return cancellation.heard
+
+    def end_error(self, connection: Connection) -> BaseException:
+        """Make the error of a call that the owner will not answer."""
+        if connection.ended_in_order:
+            return QueueClosedError(f"{self} is closed: that process has ended", queue=self.name)
+        return connection.end_error()
+
+    def enter(self) -> NoReturn:
+        """Refuse to enter the block.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError(
+            f"{self} is a handle: only the process that has made it enters its block. Call it,"
+            " without a block"
+        )
+
+    def is_entered_here(self) -> bool:
+        return is_held_here(self._lock)
+
+    def _asked(self) -> tuple[BatcherState, BatcherStatistics]:
+        connection = connection_to(self._address)
+        try:
+            body = connection.request(self.thing, STATISTICS, b"")
+        except WorkerDiedError:
+            if connection.ended_in_order:
+                raise self.end_error(connection) from None
+            raise
+        data, buffers, blocks = connection.unpack(body)
+        connection.free(blocks)
+        found: tuple[BatcherState, BatcherStatistics] = pickle.loads(data, buffers=buffers)
+        return found
+
+    @property
+    def state(self) -> BatcherState:
+        """Its state; closed once its owner has ended."""
+        try:
+            return self._asked()[0]
+        except (WorkerDiedError, QueueClosedError):
+            return BatcherState.CLOSED
+
+    def statistics(self) -> BatcherStatistics:
+        return self._asked()[1]
+
+    def describe(self) -> str:
+        """Return the part of the repr that follows the name. It asks nobody."""
+        most = self._description.max_batch
+        return f"batches of up to {most}, of process {self._address.pid}"
+
+
+class Shared:
+    """How other processes reach a batcher.
+
+    Args:
+        address: where its owner listens.
+        thing: its number there.
+        description: what its owner says of it.
+    """
+
+    def __init__(self, address: Address, thing: int, description: BatcherDescription) -> None:
+        self.thing = thing
+        self._arguments = address, thing, description
+
+    def pickled(self, world: World) -> tuple[Any, ...]:
+        """Return what the batcher is pickled as."""
+        return restored, (world, *self._arguments)
+
+
+_handles: Final[weakref.WeakValueDictionary[tuple[Address, int], RemoteBatcherCore]] = (
+    weakref.WeakValueDictionary()
+)
+
+
+def restored(
+    world: World, address: Address, thing: int, description: BatcherDescription
+) -> BatcherFace[Any, Any]:
+    """Return a batcher that was pickled: itself in its own process, else a handle."""
+    running = running_server()
+    if running is not None and running.address == address:
+        service: Any = running.service(thing)
+        face: BatcherFace[Any, Any] = service.face
+        return face.aio if world == "aio" else face.sync  # type: ignore[attr-defined, no-any-return]
+    return _handle(world, address, thing, description)
+
+
+def _handle(
+    world: World, address: Address, thing: int, description: BatcherDescription
+) -> BatcherFace[Any, Any]:
+    core = _handles.get((address, thing))
+    if core is None:
+        core = _handles[address, thing] = RemoteBatcherCore(address, thing, description)
+    kind: Any = Batcher if world == "aio" else BlockingBatcher
+    face: BatcherFace[Any, Any] = kind.__new__(kind)
+    face._core = core  # type: ignore[assignment]
+    note_for_forks(face)
+    return face
+
+
+def share_batcher(face: BatcherFace[Any, Any], name: str | None) -> None:
+    """Share a batcher; see `BatcherFace.share`."""
+    if name is not None:
+        name = addresses.checked_name(name)
+    core = face._core
+    if core.is_elsewhere:
+        if name is not None:
+            raise InvalidArgumentError(
+                f"name: got {name!r} for {core}, which another process owns; name it there"
+            )
+        return
+    serving = server()
+    shared = core.shared
+    if shared is None:
+        service = BatcherService(serving, face)
+        service.number = serving.add(service)
+        shared = core.shared = Shared(serving.address, service.number, service.description)
+    if name is not None:
+        serving.add_name(name, shared.thing)
+
+
+# The owner's side.
+
+
+class RemoteRequest(Request):
+    """A call of another process. Its value stays pickled until a batch begins with it.
+
+    Attributes:
+        failure: the message of the failure, once it has failed.
+        put: its enqueue, while that waits for room.
+    """
+
+    __slots__ = (
+        *("_buffers", "_carrier", "_data", "_nbytes", "client", "failure", "number", "put"),
+        "service",
+    )
+
+    is_sealed = True
+
+    def __init__(
+        self, service: BatcherService, client: Client, number: int, head: Any, sealed: Any
+    ) -> None:
+        Attempt.__init__(self)
+        self.service = service
+        self.host = service.face._core
+        self.waker = service.waker
+        self.is_accepted = False
+        self.value = self.result = None
+        self.context = _NO_CONTEXT
+        self.began = perf_counter()
+        self.client = client
+        self.number = number
+        self.failure: bytes | None = None
+        self.put: Put | None = None
+        _, self._carrier, self._nbytes = head
+        self._data, self._buffers = sealed
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._nbytes)
+
+    def open(self) -> None:
+        data, buffers, self._data, self._buffers = self._data, self._buffers, b"", ()
+        try:
+            self.value = pickle.loads(data, buffers=buffers)
+        except Exception as error:
+            host = self.host
+            add_note(error, f"the value of a call of {host} from {self.client} is unpickled here")
+            raise
+        if self.host.takes_contexts:  # type: ignore[attr-defined]
+            self.context = context_of(self._carrier)
+
+    def sealed(self, outcome: Any) -> Any:
+        if not isinstance(outcome, BaseException):
+            try:
+                return parts_of(outcome)
+            except Exception as error:
+                add_note(error, f"the result of {self.host} cannot be pickled for {self.client}")
+                outcome = error
+        failure = outcome if isinstance(outcome, Exception) else RuntimeError(str(outcome))
+        self.failure = message_of_failure(sendable(failure))
+        return outcome
+
+
+_NO_CONTEXT: Final = Context()
+
+
+class _Waker:
+    """Notes the requests that have been answered, and has the server's thread send the answers."""
+
+    two_step = False
+
+    def __init__(self, service: BatcherService) -> None:
+        self._service = service
+        self.answered: deque[RemoteRequest] = deque()
+
+    def notify(self, attempt: Attempt, /) -> None:
+        assert isinstance(attempt, RemoteRequest)
+        self.answered.append(attempt)
+
+    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+        if self.answered:
+            self._service.server.call_soon(self._service.send_answers)
+        return ()
+
+    def is_dead(self) -> bool:
+        return False
+
+
+class _PutWaker:
+    """Has the server's thread look at an enqueue that had to wait for room."""
+
+    two_step = False
+
+    def __init__(self, service: BatcherService, request: RemoteRequest) -> None:
+        self._service, self._request = service, request
+
+    def notify(self, attempt: Attempt, /) -> None:
+        """There is only one."""
+
+    def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
+        service, request = self._service, self._request
+        service.server.call_soon(lambda: service.put_ended(request))
+        return ()
+
+    def is_dead(self) -> bool:
+        return False
+
+
+class BatcherService:
+    """One shared batcher, as the owner's thread serves it.
+
+    Args:
+        server: the server of this process.
+        face: a face of the batcher.
+    """
+
+    def __init__(self, server: Server, face: BatcherFace[Any, Any]) -> None:
+        core = face._core
+        self.server = server
+        self.face = face
+        self.number = 0
+        self.label = str(core)
+        self.description = BatcherDescription(
+            core.name,
+            core.max_batch,
+            core.takes_contexts,
+            core.has_priorities,
+            core.aio.max_bytes is not None,
+            core.aio._core.kind,
+        )
+        self._core = core
+        self.waker = _Waker(self)
+        self._requests: set[RemoteRequest] = set()
+        core.has_sealed = True
+
+    def describe(self) -> Any:
+        return "Batcher", self.description
+
+    def was_forked(self) -> None:
+        """Turn the faces that this fork has inherited into handles."""
+        handle = RemoteBatcherCore(self.server.address, self.number, self.description)
+        _handles[self.server.address, self.number] = handle
+        for face in (self.face, self.face._peer):
+            if face is not None:
+                face._core = handle  # type: ignore[assignment]
+
+    def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
+        if kind == STATISTICS:
+            client.answer(number, parts_of((self._core.state, self._core.statistics())))
+            return
+        if kind != REQUEST:
+            raise frames.FrameError(f"a batcher has no call of kind {kind}")
+        assert client.memory is not None
+        data, buffers, blocks = client.memory.unpack(body)
+        if blocks:
+            client.send(frames.FREE, 0, 0, starts_as_bytes(blocks))
+        (length,) = _LENGTH.unpack_from(data)
+        start = _LENGTH.size + length
+        head = json.loads(bytes(data[_LENGTH.size : start]))
+        request = RemoteRequest(self, client, number, head, (bytes(data[start:]), buffers))
+        self._enqueue(request, self._core.element(request, head[0]))
+        self._requests.add(request)
+        client.calls[number] = request
+
+    def _enqueue(self, request: RemoteRequest, element: Any) -> None:
+        core = self._core
+        queue = core.aio
+        try:
+            queue.enqueue_nowait(element)
+            request.is_accepted = True
+        except QueueFull:
+            if core.refuses:
+                raise core.full() from None
+            # It waits for room in the same line as all others.
+            put = request.put = Put(queue._core.to_row(element))
+            deliver(queue._machine.begin(put, _PutWaker(self, request)))
+        except QueueClosedError as closed:
+            refusal = core.refusal()
+            raise refusal from refusal.__cause__ or closed.__cause__
+
+    def put_ended(self, request: RemoteRequest) -> None:
+        """Look at an enqueue that waited for room, and may have ended."""
+        put = request.put
+        if put is None or put.state is PENDING:
+            return
+        request.put = None
+        if put.state is DONE:
+            request.is_accepted = True
+        elif put.state is FAILED and self._forget(request):
+            request.client.fail(request.number, self._core.refusal())
+
+    def send_answers(self) -> None:
+        """Send the outcomes of the requests that have been answered."""
+        answered = self.waker.answered
+        while answered:
+            request = answered.popleft()
+            if not self._forget(request):
+                continue  # its caller has left
+            if request.error is None:
+                request.client.answer(request.number, request.result)
+            elif request.failure is not None:
+                request.client.send(frames.FAILED, 0, request.number, request.failure)
+            else:  # one of ours: it was refused, or its worker has died
+                assert isinstance(request.error, Exception)
+                request.client.fail(request.number, request.error)
+
+    def acknowledge(self, client: Client, number: int) -> None:
+        """Do nothing: results are not leased."""
+
+    def cancel(self, client: Client, number: int, body: memoryview) -> bytes:
+        request = client.calls.get(number)
+        if isinstance(request, RemoteRequest) and self._forget(request):
+            self._leave(request)
+        return b""
+
+    def leave(self, client: Client) -> None:
+        for request in [one for one in self._requests if one.client is client]:
+            self._forget(request)
+            self._leave(request)
+
+    def finish(self) -> None:
+        for request in list(self._requests):
+            self._forget(request)
+            self._leave(request)
+            error = QueueClosedError(
+                f"{self.label} has ended with its process", queue=self._core.aio.name
+            )
+            request.client.fail(request.number, error)
+
+    def _forget(self, request: RemoteRequest) -> bool:
+        """Note that a call needs no answer any more; return whether it needed one."""
+        if request not in self._requests:
+            return False
+        self._requests.discard(request)
+        request.client.calls.pop(request.number, None)
+        return True
+
+    def _leave(self, request: RemoteRequest) -> None:
+        """End a call whose caller has left: its place is free for others."""
+        core, put = self._core, request.put
+        if put is not None:
+            apply_deferred(core.aio._machine.withdraw, put, if_pending=True)
+            request.put = None
+            request.is_accepted = put.state is DONE
+        core.leave(request)

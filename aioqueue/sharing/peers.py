@@ -1,0 +1,124 @@
+"""The process at the other end of a connection: who it is, and how it ended.
+
+A socket stays open as long as any process has it, also one that was forked from the process that
+ended. So both ends watch the process itself, by a *pidfd* where the system has them (Linux). Where
+it has none, the end of the socket has to do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import sys
+from contextlib import suppress
+from typing import Final
+
+from aioqueue.errors import WorkerDiedError
+
+_CREDENTIALS: Final = struct.Struct("3i")  # Linux's struct ucred: pid, uid, gid
+_LOCAL_PEERPID: Final = 2  # at level 0, on macOS
+
+_GET_INFO: Final = 0xC000FF0B | 64 << 16  # PIDFD_GET_INFO, with a struct of 64 bytes
+_INFO_BYTES: Final = 64
+_INFO_EXIT: Final = 1 << 3
+_EXIT_CODE: Final = struct.Struct("<i")
+_EXIT_CODE_AT: Final = 60
+_MASK: Final = struct.Struct("<Q")
+
+
+def peer_pid(connection: socket.socket) -> int:
+    """Return the process at the other end of a Unix socket; 0 if the system does not say."""
+    if hasattr(socket, "SO_PEERCRED"):
+        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return int(_CREDENTIALS.unpack(found)[0])
+    if sys.platform == "darwin":
+        with suppress(OSError):
+            return connection.getsockopt(0, _LOCAL_PEERPID)
+    return 0
+
+
+class Peer:
+    """The process at the other end of a connection.
+
+    Args:
+        pid: its number; 0 if unknown.
+
+    Attributes:
+        pid: its number; 0 if unknown.
+        sentinel: a descriptor that becomes readable when it ends; ``None`` if there is none.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.sentinel: int | None = None
+        if pid and hasattr(os, "pidfd_open"):
+            with suppress(OSError):  # it has ended, or there are no descriptors left
+                self.sentinel = os.pidfd_open(pid)
+
+    def exit_code(self) -> int | None:
+        """Return its exit code, or minus the signal that killed it; ``None`` if unknown.
+
+        The parent knows. Others know while the parent has not asked for it yet, and on recent
+        systems afterwards, too.
+        """
+        status = self._status()
+        return None if status is None else os.waitstatus_to_exitcode(status)
+
+    def _status(self) -> int | None:
+        if self.sentinel is None:
+            return None
+        with suppress(OSError, ImportError):
+            import fcntl  # not available on Windows, where this module can be imported
+
+            info = bytearray(_INFO_BYTES)
+            _MASK.pack_into(info, 0, _INFO_EXIT)
+            fcntl.ioctl(self.sentinel, _GET_INFO, info)
+            if _MASK.unpack_from(info)[0] & _INFO_EXIT:
+                return int(_EXIT_CODE.unpack_from(info, _EXIT_CODE_AT)[0])
+        # Not reaped yet: the kernel shows its status to processes of the same user.
+        with suppress(OSError, ValueError, IndexError):
+            with open(f"/proc/{self.pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+            if fields[0] == b"Z":
+                return int(fields[-1])
+        return None
+
+    def has_ended(self) -> bool:
+        """Return whether it has ended; false if that is unknown."""
+        if self.sentinel is not None:
+            from aioqueue.system import posix  # only when used
+
+            return posix.is_readable(self.sentinel, 0)
+        return False
+
+    def close(self) -> None:
+        sentinel, self.sentinel = self.sentinel, None
+        if sentinel is not None:
+            os.close(sentinel)
+
+
+def died_error(what: str, peer: Peer) -> WorkerDiedError:
+    """Make the error of calls whose other end has ended.
+
+    Args:
+        what: what the process did, such as "the process that shares FIFOQueue 'a'".
+        peer: the process.
+    """
+    code = peer.exit_code() if peer.has_ended() else None
+    return WorkerDiedError(f"{what} {how_ended(peer.pid, code)}", exitcode=code or 0)
+
+
+def how_ended(pid: int, code: int | None) -> str:
+    """Describe how a process has ended."""
+    who = f"(pid {pid}) " if pid else ""
+    if code is None:
+        return f"{who}has ended; its exit status is known to its parent only"
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return f"{who}was killed by {name}"
+    return f"{who}has ended with exit code {code}"

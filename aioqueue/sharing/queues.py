@@ -1,0 +1,1542 @@
+"""Shared queues: how the owner serves one, and the core of a handle in another process.
+
+A handle is a face of its queue, over a `RemoteMachine`: what the machine of a local queue decides
+under its lock, the owner decides, and the answer comes by a message. The caller of a handle waits
+as at a local queue; it unpacks what it got on its own thread, and makes the hand-over as the last
+step before it returns.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import pickle
+import struct
+import weakref
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from threading import current_thread
+from time import perf_counter
+from typing import Any, Final, NamedTuple
+
+from aioqueue.base.arguments import checked_seconds
+from aioqueue.base.public_names import World
+from aioqueue.base.tracebacks import SHORTENED
+from aioqueue.core.attempts import (
+    CLOSED,
+    DEQUEUE,
+    DONE,
+    ENQUEUE,
+    FAILED,
+    GRANTED,
+    NEITHER,
+    OPEN,
+    PENDING,
+    WITHDRAWN,
+    Attempt,
+    Borrower,
+    Put,
+    PutMany,
+    QueueState,
+    Statistics,
+    Take,
+    UntilClosed,
+    UntilDone,
+    Waker,
+)
+from aioqueue.core.elements.object_spec import ObjectSpec, PriorityObjectSpec
+from aioqueue.core.elements.spec import Columns, Row, Spec
+from aioqueue.core.fast_path import NOTHING, Waiting
+from aioqueue.core.meters import Durations, current_meter
+from aioqueue.core.storage.protocol import Held
+from aioqueue.core.storage.sized import WeighedStorage, size_of
+from aioqueue.errors import (
+    InvalidArgumentError,
+    OutOfRangeError,
+    QueueClosedError,
+    WorkerDiedError,
+    queue_label,
+)
+from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.queues.aio import AsyncMethods
+from aioqueue.queues.blocking import BlockingMethods
+from aioqueue.queues.queue_core import QueueCore, QueueFace, add_rows_note, face_of
+from aioqueue.remote.failures import sendable
+from aioqueue.sharing import addresses, frames, sealing
+from aioqueue.sharing.connection import (
+    CallerWaker,
+    Connection,
+    Room,
+    connection_to,
+    failure_in,
+)
+from aioqueue.sharing.memory import Parts
+from aioqueue.sharing.owner import Address, Client, Server, running_server, server
+from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
+from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
+from aioqueue.worlds.current import current_waker
+from aioqueue.worlds.scopes import (
+    CancelScope,
+    active_stops,
+    current_scopes,
+    seconds_left,
+    stop_scopes,
+    unwatch,
+    watch,
+)
+from aioqueue.worlds.waker import (
+    AsyncWaker,
+    apply_deferred,
+    current_worker,
+    deliver,
+    in_event_loop,
+)
+
+TAKE: Final = frames.FIRST_OF_SERVICE
+PUT: Final = frames.FIRST_OF_SERVICE + 1
+PUT_MANY: Final = frames.FIRST_OF_SERVICE + 2
+UNTIL_CLOSED: Final = frames.FIRST_OF_SERVICE + 3
+UNTIL_DONE: Final = frames.FIRST_OF_SERVICE + 4
+CALL: Final = frames.FIRST_OF_SERVICE + 5
+GIVE_BACK: Final = frames.FIRST_OF_SERVICE + 6
+
+_TAKE: Final = struct.Struct("<QBdQ")
+"""How many rows, flags, the longest wait (negative: none), the borrower (0: none)."""
+_SINGLE: Final = 1
+_UP_TO: Final = 2
+_EXPIRED: Final = 4
+_NOWAIT: Final = 8
+
+_PUT: Final = struct.Struct("<BQ")
+"""Flags, and how many bytes the object takes as the queue counts them; or how many rows."""
+
+_PAIR: Final = struct.Struct("<q")
+"""A priority."""
+
+_WORD: Final = struct.Struct("<BQ")
+"""What has become of a cancelled call: whether it is done, and how many rows are in."""
+
+_INDEX: Final = struct.Struct("<q")
+"""Which row of a dequeue could not be unpickled."""
+
+_log: Final = logging.getLogger("aioqueue")
+
+_REFUSED: Final = b"\0"
+"""The answer of a call that may not wait, and would have to."""
+
+
+class QueueDescription(NamedTuple):
+    """What a process needs to know to make a handle of a queue."""
+
+    kind: str
+    """Its class."""
+    name: str
+    """Its name."""
+    is_named: bool
+    """Whether the user has named it."""
+    spec: Spec
+    """What its elements are."""
+    keep: int
+    """Its ``min_after_dequeue``."""
+    max_bytes: int | None
+    """How many bytes fit."""
+
+
+# The owner's side.
+
+
+class _Caller:
+    """The caller of a client's attempt, for explanations: it has no thread or task here."""
+
+    __slots__ = ("loops", "name", "worker")
+
+    def __init__(self, client: Client) -> None:
+        self.name = f"process {client.pid}"
+        self.worker = None
+        self.loops = ()
+
+    thing = None
+
+    @staticmethod
+    def reference() -> None:
+        return None
+
+    @property
+    def key(self) -> int:
+        return id(self)
+
+    def has_ended(self) -> bool:
+        return False
+
+
+class _RemoteCall:
+    """A call of a client at its queue; also the waker of its attempt."""
+
+    __slots__ = (
+        *("attempt", "blocks", "client", "has_waited", "is_answered", "number", "service"),
+        "two_step",
+    )
+
+    def __init__(
+        self, service: QueueService, client: Client, number: int, attempt: Attempt
+    ) -> None:
+        # What a dequeue gets stays granted until its caller has run on. An enqueue is in when it is
+        # answered: everybody else sees it by then.
+        self.two_step: bool = type(attempt) is Take
+        self.service = service
+        self.client = client
+        self.number = number
+        self.attempt = attempt
+        self.blocks: tuple[int, ...] = ()
+        self.is_answered = False
+        self.has_waited = False
+
+    def notify(self, attempt: Attempt, /) -> None:
+        """Do nothing: there is only one attempt."""
+
+    def wake(self, from_anywhere: bool = False) -> Iterable[Attempt]:
+        if self.attempt.state is not PENDING and not self.is_answered:
+            self.service.server.call_soon(self.answer)
+        return ()
+
+    def is_dead(self) -> bool:
+        """See `Waker`; the owner ends the calls of a client that has gone."""
+        return False
+
+    def answer(self) -> None:
+        self.service.answer(self)
+
+    def expire(self) -> None:
+        if self.attempt.state is PENDING:
+            deliver(self.service.machine.expire(self.attempt))
+
+
+class QueueService:
+    """One shared queue, as the owner's thread serves it.
+
+    Args:
+        core: the queue.
+        server: the thread.
+    """
+
+    def __init__(self, core: QueueCore, server: Server) -> None:
+        self.core = core
+        self.server = server
+        self.machine = core.machine
+        self.label = core.label
+        self.number = 0
+        self._spec: Any = core.spec
+        self._is_of_objects = type(_inner(core.spec)) is ObjectSpec
+        self._weighed = core.storage.weighed if isinstance(core.storage, WeighedStorage) else None
+        self._borrowers: dict[tuple[Client, int], Borrower] = {}
+        self._callers: weakref.WeakKeyDictionary[Client, _Caller] = weakref.WeakKeyDictionary()
+
+    @property
+    def description(self) -> QueueDescription:
+        core = self.core
+        max_bytes = self.machine.max_bytes
+        spec = _inner(core.spec)
+        return QueueDescription(core.kind, core.name, core.is_named, spec, core.keep, max_bytes)
+
+    def pickled(self, world: World) -> tuple[Any, ...]:
+        """Return what pickle makes of a face of the queue."""
+        return restored, (world, self.server.address, self.number, self.description)
+
+    def was_forked(self) -> None:
+        """Turn the faces that this fork has inherited into handles."""
+        core = handle_core(self.server.address, self.number, self.description)
+        for world, made in list(self.core.faces.items()):
+            face = made()
+            if face is not None:
+                face.__class__ = core.face_class(world)  # type: ignore[arg-type]
+                face._bind(core)
+                core.faces[world] = made
+
+    def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
+        if kind == TAKE:
+            self._begin_take(client, number, body)
+        elif kind == PUT:
+            self._begin_put(client, number, body)
+        elif kind == PUT_MANY:
+            self._begin_put_many(client, number, body)
+        elif kind == UNTIL_CLOSED:
+            self._begin(client, number, UntilClosed(), bool(body[0] & _NOWAIT))
+        elif kind == UNTIL_DONE:
+            self._begin(client, number, UntilDone(), bool(body[0] & _NOWAIT))
+        elif kind == GIVE_BACK:
+            self._give_back(client, struct.unpack(f"<{len(body) // 8}Q", body))
+            client.answer(number)
+        elif kind == CALL:
+            self._call(client, number, body)
+        else:
+            raise ValueError(f"{self.label}: a call of kind {kind}")
+
+    def _begin_take(self, client: Client, number: int, body: memoryview) -> None:
+        n, flags, max_wait, borrower = _TAKE.unpack(body)
+        single = bool(flags & _SINGLE)
+        if not single:
+            self.core.check_batch_size(n)
+        take = Take(
+            n,
+            single,
+            bool(flags & _UP_TO),
+            expired=bool(flags & _EXPIRED),
+            leased=True,
+            borrower=self._borrower(client, borrower) if borrower else None,
+        )
+        self._begin(client, number, take, bool(flags & _NOWAIT))
+        if max_wait > 0.0 and take.state is PENDING:
+            call = client.calls.get(number)
+            if call is not None:
+                self.server.call_later(max_wait, call.expire)
+
+    def _borrower(self, client: Client, number: int) -> Borrower:
+        found = self._borrowers.get((client, number))
+        if found is None:
+            found = self._borrowers[client, number] = Borrower((object(),))
+        return found
+
+    def _begin_put(self, client: Client, number: int, body: memoryview) -> None:
+        flags, nbytes = _PUT.unpack_from(body)
+        rest = body[_PUT.size :]
+        if type(_inner(self._spec)) is PriorityObjectSpec:
+            (priority,) = _PAIR.unpack_from(rest)
+            row: Any = (priority, self._received(client, rest[_PAIR.size :], nbytes))
+        elif self._is_of_objects:
+            row = self._received(client, rest, nbytes)
+        else:
+            row = self._loaded(client, rest)
+        if self._weighed is not None:
+            row = self._weighed(row)
+        self._begin(client, number, Put(row), bool(flags & _NOWAIT))
+
+    def _begin_put_many(self, client: Client, number: int, body: memoryview) -> None:
+        flags, n = _PUT.unpack_from(body)
+        columns = self._loaded(client, body[_PUT.size :])
+        # The arrays are this process's own copies, so the storage may keep them.
+        is_large = self.core.storage.is_large(n)
+        columns = self.core.prepare_columns(columns, n, copy=not is_large)
+        self._begin(client, number, PutMany(columns, n), bool(flags & _NOWAIT))
+
+    def _received(self, client: Client, body: memoryview, nbytes: int) -> Sealed:
+        """Return an object of a client, still pickled."""
+        assert client.memory is not None
+        data, buffers, blocks = client.memory.unpack(body)
+        if blocks:
+            client.send(frames.FREE, 0, 0, struct.pack(f"<{len(blocks)}Q", *blocks))
+        return Sealed(bytes(data), buffers, nbytes)
+
+    def _loaded(self, client: Client, body: memoryview) -> Any:
+        """Unpickle a row, or columns: arrays and sealed objects, whose pickles run no user code."""
+        assert client.memory is not None
+        data, buffers, blocks = client.memory.unpack(body)
+        if blocks:
+            client.send(frames.FREE, 0, 0, struct.pack(f"<{len(blocks)}Q", *blocks))
+        return pickle.loads(data, buffers=buffers)
+
+    def _begin(self, client: Client, number: int, attempt: Attempt, may_not_wait: bool) -> None:
+        call = _RemoteCall(self, client, number, attempt)
+        caller = self._callers.get(client)
+        if caller is None:
+            caller = self._callers[client] = _Caller(client)
+        attempt.owner = caller
+        attempt.began = perf_counter()
+        if type(attempt) is Take:
+            self.core.last_dequeuer = caller  # type: ignore[assignment]
+        elif attempt.side is ENQUEUE:
+            self.core.last_enqueuer = caller  # type: ignore[assignment]
+        if self.core.wakers:
+            self.core.drop_dead_loops()
+        client.calls[number] = call
+        wakers = self.machine.begin(attempt, None if may_not_wait else call)
+        if wakers:
+            deliver(wakers)
+        if attempt.state is WITHDRAWN:
+            client.calls.pop(number, None)
+            client.answer(number, _REFUSED)
+        elif attempt.state is not PENDING:
+            self.answer(call)
+        else:
+            call.has_waited = True
+
+    def answer(self, call: _RemoteCall) -> None:
+        """Send what has become of a call, once."""
+        client, attempt, number = call.client, call.attempt, call.number
+        if call.is_answered or client.has_gone or client.calls.get(number) is not call:
+            return
+        if attempt.state is PENDING:
+            return
+        if client.is_congested:
+            # It does not read. What it was granted stays in the storage, and is not copied for it.
+            client.postpone(call.answer)
+            return
+        call.is_answered = True
+        waited = perf_counter() - attempt.began if call.has_waited else 0.0
+        self.machine.count_wait(attempt, waited)
+        if attempt.error is not None:
+            del client.calls[number]
+            client.fail(number, attempt.error)
+        elif type(attempt) is Take:
+            try:
+                call.blocks = client.answer(number, self._parts_of(attempt))
+            except Exception as error:
+                # It cannot be pickled. It goes back, or it would stay on lease for ever.
+                self._end_unreadable(call, -1)
+                error.add_note(f"an element of {self.label} cannot be pickled")
+                client.fail(number, error)
+        else:
+            del client.calls[number]
+            client.answer(number, b"\1")
+
+    def _parts_of(self, take: Take) -> Parts:
+        """Return what a dequeue holds, as its caller gets it."""
+        held = take.held
+        if take.single:
+            row = held.single
+            if type(row) is Sealed:
+                return row.data, row.buffers
+            return parts_of(row)
+        components = self._spec.components
+        if components is not None and held.out is None and not self._spec.rows_private:
+            # Copies: these rows may come back, and must not be memory of the storage by then.
+            held.out = _empty_columns(components, held.count)
+        return parts_of(self.core.storage.columns(held))
+
+    def acknowledge(self, client: Client, number: int) -> None:
+        call = client.calls.get(number)
+        if call is not None and call.service is self:
+            del client.calls[number]
+            self._commit(call)
+
+    def _commit(self, call: _RemoteCall) -> None:
+        wakers = self.machine.commit_leases((call.attempt,))  # type: ignore[arg-type]
+        if wakers:
+            deliver(wakers)
+
+    def cancel(self, client: Client, number: int, body: memoryview) -> bytes:
+        call = client.calls.get(number)
+        if call is None or call.service is not self:
+            return b""  # it has been answered, and its answer is on the way
+        if len(body):
+            (index,) = _INDEX.unpack(body)
+            return _WORD.pack(self._end_unreadable(call, index), 0)
+        return self._end_call(call)
+
+    def _end_call(self, call: _RemoteCall) -> bytes:
+        """Withdraw the attempt of a call; return what has become of it."""
+        client, attempt = call.client, call.attempt
+        client.calls.pop(call.number, None)
+        deliver(self.machine.withdraw(attempt, perf_counter() - attempt.began))
+        self._free_blocks(call)
+        done = attempt.done if isinstance(attempt, PutMany) else 0
+        return _WORD.pack(attempt.state is DONE, done)
+
+    @staticmethod
+    def _free_blocks(call: _RemoteCall) -> None:
+        if call.blocks and call.client.memory is not None:
+            call.client.memory.free(call.blocks)
+            call.blocks = ()
+
+    def _end_unreadable(self, call: _RemoteCall, index: int) -> bool:
+        """End a dequeue whose rows its caller could not unpickle, or this process not pickle.
+
+        They go back, since another consumer may be able to. An element that has failed twice is set
+        aside instead: it would go round for ever, and nobody would get past it.
+
+        Args:
+            call: the call.
+            index: which row it was; negative if unknown.
+
+        Returns:
+            Whether an element was set aside.
+        """
+        take: Any = call.attempt
+        held = take.held
+        row: Any = None
+        if take.single:
+            row = held.single
+        elif self._spec.components is None and 0 <= index < held.count:
+            row = self.core.storage.columns(held)[index]
+        if row is None or not self._has_failed_before(row):
+            self._end_call(call)
+            return False
+        self._log_set_aside(row)
+        if take.single:
+            call.client.calls.pop(call.number, None)
+            self._commit(call)
+            self._free_blocks(call)
+            self._task_done(1)  # nobody gets it, so nobody could say so
+        else:
+            sealed = sealing.sealed_in(row)
+            # Under one lock, so that nobody takes it in between.
+            deliver(call_with_lock(self.machine._lock, self._withdraw_without, call, sealed[0]))
+        return True
+
+    def _withdraw_without(self, call: _RemoteCall, sealed: Sealed) -> list[Waker]:
+        client = call.client
+        client.calls.pop(call.number, None)
+        wakers = [*self.machine.withdraw(call.attempt)]
+        self._free_blocks(call)
+        with suppress(NotImplementedError):  # a storage without an order by which to find it
+            wakers += self.machine.drop(sealed)
+        return wakers
+
+    @staticmethod
+    def _has_failed_before(row: Row) -> bool:
+        sealed = sealing.sealed_in(row)
+        for one in sealed:
+            one.failures += 1
+        return any(one.failures > 1 for one in sealed)
+
+    def _log_set_aside(self, row: Row) -> None:
+        what = ", ".join(map(sealing.described, sealing.sealed_in(row)))
+        _log.warning(
+            "%s: %s is set aside: two consumers could not unpickle it", self.core.label, what
+        )
+
+    def _give_back(self, client: Client, numbers: Iterable[int]) -> None:
+        """End leases of a client, all at once, before anybody takes one of the elements."""
+        calls = [client.calls.pop(number, None) for number in numbers]
+        self._withdraw_leases([call for call in calls if call is not None])
+
+    def _withdraw_leases(self, calls: list[_RemoteCall]) -> None:
+        takes: list[Any] = [call.attempt for call in calls]
+        deliver(self.machine.withdraw_leases(takes))
+        for call in calls:
+            self._free_blocks(call)
+
+    def leave(self, client: Client) -> None:
+        calls = [call for call in client.calls.values() if call.service is self]
+        for call in calls:
+            client.calls.pop(call.number, None)
+        leases: list[_RemoteCall] = []
+        waiting: list[_RemoteCall] = []
+        for call in calls:
+            is_lease = type(call.attempt) is Take and call.attempt.state is GRANTED
+            if is_lease and call.is_answered and client.is_acknowledged(call.number):
+                self._commit(call)  # its caller had run on; only the message was not sent
+            else:
+                (leases if is_lease else waiting).append(call)
+        # First what waits: else the client's own dequeues would get its own elements back.
+        for call in reversed(waiting):
+            deliver(self.machine.withdraw(call.attempt, perf_counter() - call.attempt.began))
+        # What was granted in between, and not answered, is among the leases now.
+        leases += [one for one in waiting if one.attempt.state is GRANTED]
+        self._withdraw_leases(leases)
+        self._callers.pop(client, None)
+        for key in [key for key in self._borrowers if key[0] is client]:
+            del self._borrowers[key]
+
+    def finish(self) -> None:
+        deliver(self.machine.close(cancel_pending_enqueues=True))
+        for client in self.server.clients:
+            for call in list(client.calls.values()):
+                if call.service is self and call.attempt.state is PENDING:
+                    client.calls.pop(call.number, None)
+                    deliver(self.machine.withdraw(call.attempt))
+                    client.fail(call.number, self._end_error(call.attempt))
+                elif call.service is self:
+                    self.answer(call)
+
+    def _end_error(self, attempt: Attempt) -> Exception:
+        return end_error(self.core.kind, self.core.name, attempt)
+
+    def _call(self, client: Client, number: int, body: memoryview) -> None:
+        name, arguments = pickle.loads(body)
+        method: Callable[..., Any] = _METHODS[name]
+        result = method(self, *arguments)
+        client.answer(number, pickle.dumps(result))
+
+    def _statistics(self) -> Statistics:
+        return self.machine.statistics()
+
+    def _state(self) -> str:
+        return self.machine.state.value
+
+    def _recent(self) -> tuple[Statistics, QueueState]:
+        return self.machine.statistics(), self.machine.state
+
+    def _capacity(self) -> int | None:
+        return self.machine.capacity
+
+    def _resize(self, capacity: int | None) -> None:
+        deliver(self.machine.resize(capacity))
+
+    def _task_done(self, n: int) -> bool:
+        wakers = self.machine.task_done(n)
+        if wakers:
+            deliver(wakers)
+        return wakers is not None
+
+    def _close(self, cancel_pending_enqueues: bool, cause: bytes | None) -> None:
+        error = None if cause is None else failure_of_message(cause, "where the queue was closed")
+        if self.core.wakers:
+            self.core.drop_dead_loops()
+        deliver(self.machine.close(cancel_pending_enqueues=cancel_pending_enqueues, cause=error))
+
+
+_METHODS: Final[dict[str, Callable[..., Any]]] = {
+    "capacity": QueueService._capacity,
+    "close": QueueService._close,
+    "recent": QueueService._recent,
+    "resize": QueueService._resize,
+    "state": QueueService._state,
+    "statistics": QueueService._statistics,
+    "task_done": QueueService._task_done,
+}
+
+
+def end_error(kind: str, name: str, attempt: Attempt) -> Exception:
+    """Make the error of a call whose queue's owner has ended in order."""
+    text = f"{queue_label(kind, name)}: the process that shared it has ended"
+    if isinstance(attempt, Take):
+        return OutOfRangeError(text, queue=name, requested=attempt.n)
+    done = attempt.done if isinstance(attempt, PutMany) else 0
+    return QueueClosedError(text, queue=name, enqueued=done)
+
+
+def _empty_columns(components: Any, n: int) -> Columns:
+    import numpy as np
+
+    return [np.empty((n, *one.shape), one.dtype) for one in components]
+
+
+def _inner(spec: Any) -> Any:
+    return spec.inner if isinstance(spec, SealingSpec) else spec
+
+
+# The client's side.
+
+
+class Settlement(Attempt):
+    """A cancelled call that waits for the owner's word on it."""
+
+    __slots__ = ()
+
+
+class AttemptCall:
+    """The call of one attempt. The reader notes what comes; the caller makes something of it."""
+
+    __slots__ = (
+        "attempt",
+        "body",
+        "connection",
+        "has_ended",
+        "kind",
+        "machine",
+        "number",
+        "settlement",
+        "thing",
+        "unreadable",
+        "word",
+    )
+
+    def __init__(self, machine: RemoteMachine, connection: Connection, attempt: Attempt) -> None:
+        self.machine = machine
+        self.connection = connection
+        self.attempt = attempt
+        self.thing = machine.thing
+        self.number = 0
+        self.kind = 0  # of the answer; 0: none has come
+        self.body: Any = b""
+        self.word: bytes | None = None  # what has become of it after it was cancelled
+        self.has_ended = False  # whether nothing more will come
+        self.settlement: Settlement | None = None
+        self.unreadable: int | None = None  # the row that its caller could not unpickle
+
+    def answered(self, kind: int, body: memoryview) -> None:
+        if kind == frames.SETTLED:
+            self.word = bytes(body)
+            self._end()
+            return
+        attempt = self.attempt
+        if not self.machine.note_answer(self, kind, body):
+            return
+        waker: Any = attempt.waker
+        deliver((waker,))
+
+    def cut_off(self) -> None:
+        attempt = self.attempt
+        is_waiting = self.machine.note_answer(self, 0, b"")
+        self._end()
+        waker: Any = attempt.waker
+        if is_waiting and waker is not None:
+            deliver((waker,))
+
+    def _end(self) -> None:
+        self.connection.forget(self)
+        self.connection.settle(self.number)
+        self.machine.forget(self)
+        self.has_ended = True
+        settlement = self.settlement
+        if settlement is not None and settlement.state is PENDING:
+            settlement.state = DONE
+            waker: Any = settlement.waker
+            waker.notify(settlement)
+            deliver((waker,))
+
+
+class RemoteStorage:
+    """Stands where a queue has its storage: the elements are in another process.
+
+    Args:
+        spec: the spec of the elements.
+    """
+
+    progressive = True
+    returned = ()
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self.size = 0  # as the owner last said
+
+    def __len__(self) -> int:
+        return self.size
+
+    def is_large(self, n: int) -> bool:
+        return True
+
+    def columns(self, held: Held) -> Columns:
+        columns: Any = held.parts
+        if held.out is None:
+            return list(columns)
+        for target, column in zip(held.out, columns, strict=True):
+            target[...] = column
+        return held.out
+
+    def empty(self) -> Columns:
+        components = self._spec.components
+        if components is None:
+            return []
+        from aioqueue.core.storage.padded import padded  # it loads NumPy
+
+        return padded(components, ())
+
+
+class RemoteMachine:
+    """The machine of a queue in another process: its moves are calls to the owner.
+
+    Args:
+        address: where the owner listens.
+        thing: the number of the queue there.
+        description: what it is.
+    """
+
+    observers: tuple[Callable[[], object], ...] = ()
+    max_rows = float("inf")  # the owner checks
+
+    def __init__(self, address: Address, thing: int, description: QueueDescription) -> None:
+        self.address = address
+        self.thing = thing
+        self.kind = description.kind
+        self.name = description.name
+        self.max_bytes = description.max_bytes
+        self.storage = RemoteStorage(description.spec)
+        self._spec = description.spec
+        self._sealing = (
+            SealingSpec(description.spec) if sealing.has_objects(description.spec) else None
+        )
+        self._is_of_objects = type(description.spec) is ObjectSpec
+        self._has_pairs = type(description.spec) is PriorityObjectSpec
+        self._lock: Any = machine_lock()  # guards the states of attempts
+        self._calls: dict[Attempt, AttemptCall] = {}
+        self._connection: Connection | None = None
+        # What the callers of this process have waited, and what the owner has said last.
+        self._enqueue_waits, self._dequeue_waits = Durations(), Durations()
+        nothing = Statistics(0, None, 0, 0, 0, 0, 0.0, 0.0)
+        self._recent: tuple[Statistics, QueueState] = (nothing, OPEN)
+        self._silent_until = 0.0  # until when the owner is not asked again for a report
+
+    # Connecting.
+
+    def connection(self) -> Connection:
+        """Return the connection of this process to the owner.
+
+        Raises:
+            WorkerDiedError: the owner has ended.
+        """
+        connection = self._connection
+        if connection is None or connection.has_ended:
+            if connection is not None and connection.has_ended:
+                raise self.end_error(None)
+            connection = self._connection = connection_to(self.address)
+        return connection
+
+    def guard_with(self, lock: object) -> None:
+        """Begin anew in a fork: nothing that the parent waits for is waited for there."""
+        self._lock = machine_lock()
+        self._calls = {}
+        self._connection = None
+
+    def end_error(self, attempt: Attempt | None) -> BaseException:
+        """Make the error of a call that the owner does not answer, since it has ended."""
+        connection = self._connection
+        label = queue_label(self.kind, self.name)
+        if connection is None:
+            return WorkerDiedError(f"{label}: the process that shares it has ended")
+        if connection.ended_in_order and attempt is not None:
+            return end_error(self.kind, self.name, attempt)
+        error = connection.end_error()
+        error.args = (f"{label}: {error}", *error.args[1:])
+        return error
+
+    def is_entered_here(self) -> bool:
+        return is_held_here(self._lock)
+
+    # The fast path, which only an owner has.
+
+    @staticmethod
+    def try_enqueue(row: Row) -> bool:
+        return False
+
+    @staticmethod
+    def try_dequeue() -> Row:
+        return NOTHING
+
+    @staticmethod
+    def try_enqueue_many(columns: Columns, n: int) -> bool:
+        return False
+
+    @staticmethod
+    def try_grant(attempt: Attempt, waker: Any) -> bool:
+        return False
+
+    # Attempts.
+
+    def begin(
+        self, attempt: Attempt, waker: Any, max_wait: float | None = None
+    ) -> Collection[Waker]:
+        """Send an attempt to the owner; its caller then waits in the waker.
+
+        Args:
+            attempt: a new attempt.
+            waker: where its caller waits; ``None``: it waits here, for an answer that comes at
+                once, and an attempt that would have to wait is withdrawn.
+            max_wait: after how many seconds it takes what is there.
+        """
+        attempt.host = self
+        may_wait = waker is not None
+        try:
+            connection = self.connection()
+        except WorkerDiedError:
+            if self._connection is None or not self._connection.ended_in_order:
+                raise
+            attempt.state, attempt.error = FAILED, self.end_error(attempt)
+            return ()
+        kind, body = self._message(connection, attempt, max_wait, may_wait)
+        sleeper = CallerWaker(connection) if waker is None else waker
+        attempt.waker = sleeper
+        attempt.waits = may_wait
+        call = AttemptCall(self, connection, attempt)
+        self._calls[attempt] = call
+        try:
+            connection.begin(call, kind, body)
+        except BaseException:
+            self._calls.pop(attempt, None)
+            raise
+        if not may_wait:
+            while attempt.state is PENDING:
+                sleeper.wait(None)
+            self.commit(attempt)
+        elif type(sleeper) is not CallerWaker:
+            connection.need_reader()
+        return ()
+
+    def room(self, waker: Any) -> Room | None:
+        """Return what a caller that is about to enqueue must wait for; ``None`` if nothing."""
+        try:
+            return self.connection().room(self, waker)
+        except WorkerDiedError:
+            return None  # `begin` says so
+
+    def leave_room(self, room: Room) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.leave_room(room)
+
+    def _message(
+        self, connection: Connection, attempt: Any, max_wait: float | None, may_wait: bool
+    ) -> tuple[int, bytes]:
+        """Pack a call, on the caller's thread."""
+        flags = 0 if may_wait else _NOWAIT
+        kind = type(attempt)
+        if kind is Take:
+            if attempt.single:
+                flags |= _SINGLE
+            if attempt.up_to:
+                flags |= _UP_TO
+            if attempt.expired:
+                flags |= _EXPIRED
+            borrower = 0 if attempt.borrower is None else attempt.borrower.number
+            wait = -1.0 if max_wait is None else max_wait
+            return TAKE, _TAKE.pack(attempt.n, flags, wait, borrower)
+        if kind is Put:
+            head = b""
+            row, nbytes = attempt.row, 0
+            if self._is_of_objects or self._has_pairs:
+                if self._has_pairs:
+                    head, row = _PAIR.pack(row[0]), row[1]
+                if self.max_bytes is not None:
+                    nbytes = size_of((row,))
+                parts = _parts_of_object(row)
+            else:
+                row = row if self._sealing is None else self._sealing.sealed_row(row)
+                parts = parts_of(row)
+            return PUT, b"".join((_PUT.pack(flags, nbytes), head, connection.pack(parts)))
+        if kind is PutMany:
+            columns = attempt.columns
+            if self._sealing is not None:
+                columns = self._sealing.sealed_columns(columns)
+            packed = connection.pack(parts_of(columns))
+            return PUT_MANY, _PUT.pack(flags, attempt.n) + packed
+        return (UNTIL_CLOSED if kind is UntilClosed else UNTIL_DONE), bytes((flags,))
+
+    def note_answer(self, call: AttemptCall, kind: int, body: Any) -> bool:
+        """Note the answer of a call; return whether its caller is to be woken."""
+        lock = self._lock
+        with lock:
+            attempt = call.attempt
+            if call.kind or attempt.state is WITHDRAWN:
+                # Cancelled; the owner's word on that follows. What came tells what it was worth.
+                if kind and not call.kind:
+                    call.kind, call.body = kind, body
+                return False
+            if attempt.state is not PENDING:
+                return False
+            call.kind, call.body = kind, body
+            self._count_wait(attempt)
+            connection = call.connection
+            connection.forget(call)
+            if kind != frames.OK:
+                attempt.state = FAILED
+            elif type(attempt) is Take:
+                if body[:1] == _REFUSED and len(body) == 1:
+                    attempt.state = WITHDRAWN
+                else:
+                    connection.hold(call)
+                    attempt.state = GRANTED
+            else:
+                attempt.state = WITHDRAWN if body[:1] == _REFUSED else DONE
+            waker: Any = attempt.waker
+            waker.notify(attempt)
+        return True
+
+    def _count_wait(self, attempt: Attempt) -> None:
+        if attempt.began and attempt.side is not NEITHER:
+            waits = self._dequeue_waits if type(attempt) is Take else self._enqueue_waits
+            waits.add(perf_counter() - attempt.began)
+
+    def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Waker]:
+        """Unpack what a call got, and make the hand-over. Its caller runs on.
+
+        Raises:
+            Exception: it cannot be unpacked here: withdraw the attempt.
+        """
+        call = self._calls.get(attempt)
+        if call is None:
+            return ()
+        if attempt.state is GRANTED:
+            if call.body is not None:
+                self._unpack(call)
+            # The hand-over. It comes last, and cannot fail.
+            call.connection.acknowledge(call.number)
+            attempt.state = DONE
+            del self._calls[attempt]
+            return ()
+        self._read_error(call)
+        return ()
+
+    def _read_error(self, call: AttemptCall) -> None:
+        """Unpack the failure of a call that has failed."""
+        attempt = call.attempt
+        self._calls.pop(attempt, None)
+        if attempt.state is FAILED and attempt.error is None:
+            if call.kind == frames.FAILED:
+                attempt.error = failure_in(call.body)
+                if isinstance(attempt, PutMany):
+                    attempt.done = getattr(attempt.error, "enqueued", 0)
+            else:
+                attempt.error = self.end_error(attempt)
+
+    def count_wait(self, attempt: Attempt, waited: float) -> None:
+        """Unpack what a lease got; it is committed later."""
+        call = self._calls.get(attempt)
+        if call is None:
+            return
+        if attempt.state is GRANTED:
+            if call.body is not None:
+                self._unpack(call)
+        else:
+            self._read_error(call)
+
+    def _unpack(self, call: AttemptCall) -> None:
+        attempt: Any = call.attempt
+        connection = call.connection
+        held = attempt.held
+        value: Any = None
+        try:
+            data, buffers, blocks = connection.unpack(call.body)
+            if attempt.single and self._is_of_objects:
+                value = Sealed(bytes(data), buffers)  # for the message, if it fails
+            value = pickle.loads(data, buffers=buffers)
+            sealing = self._sealing
+            if attempt.single:
+                if sealing is not None and not self._is_of_objects:
+                    value = sealing.unsealed_row(value)
+                held.single, held.count = value, 1
+            else:
+                if sealing is not None:
+                    value = sealing.unsealed_columns(value)
+                held.count = len(value) if self._spec.components is None else len(value[0])
+                held.parts = value
+                if attempt.borrower is None:
+                    held.single = self._spec.batch(self.storage.columns(held))
+        except BaseException as error:
+            if isinstance(error, Exception):
+                if connection.has_ended:
+                    raise self.end_error(attempt) from error
+                call.unreadable = index = self._unreadable_row(attempt, value)
+                where = "" if attempt.single or index < 0 else f"row {index} of "
+                error.add_note(
+                    f"{where}what a dequeue of {queue_label(self.kind, self.name)} got"
+                    f" ({_described(call, value, index)}) cannot be unpickled in this process. It"
+                    " goes back; an element that fails twice is set aside"
+                )
+            raise
+        call.body = None
+        connection.free(blocks)
+
+    def _unreadable_row(self, attempt: Take, value: Any) -> int:
+        """Return which row of a batch cannot be unpickled; negative if unknown."""
+        if attempt.single:
+            return 0
+        if self._spec.components is None and isinstance(value, list):
+            for index, row in enumerate(value):
+                try:
+                    for sealed in sealing.sealed_in(row):
+                        sealing.unseal(sealed)
+                except Exception:
+                    return index
+        return -1
+
+    def withdraw(
+        self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
+    ) -> Collection[Waker]:
+        """Ask the owner to end an attempt. `settlement` waits for its word."""
+        call = self._withdraw(attempt, if_pending)
+        if call is not None:
+            unreadable = call.unreadable
+            call.connection.cancel(call, b"" if unreadable is None else _INDEX.pack(unreadable))
+        return ()
+
+    @synchronized
+    def _withdraw(self, attempt: Attempt, if_pending: bool) -> AttemptCall | None:
+        call = self._calls.get(attempt)
+        if call is None:
+            if attempt.state is PENDING:
+                attempt.state = WITHDRAWN
+            return None
+        if attempt.state is not PENDING and (if_pending or attempt.state is not GRANTED):
+            return None
+        if attempt.state is PENDING:
+            self._count_wait(attempt)
+        attempt.state = WITHDRAWN
+        settlement = call.settlement = Settlement()
+        settlement.host, settlement.waker = self, attempt.waker
+        return call
+
+    def settlement(self, attempt: Attempt) -> Settlement | None:
+        """Return what to wait for until the owner has said what has become of an attempt that was
+        withdrawn; ``None`` if that is known. Then ask `outcome`."""
+        call = self._calls.get(attempt)
+        settlement = None if call is None else call.settlement
+        return settlement if settlement is not None and settlement.state is PENDING else None
+
+    def forget(self, call: AttemptCall) -> None:
+        """Note that a call that was cancelled is settled, and what has become of it."""
+        attempt = call.attempt
+        self._calls.pop(attempt, None) if attempt.state is WITHDRAWN else None
+        if attempt.state is not WITHDRAWN:
+            return
+        is_done, done = _WORD.unpack(call.word) if call.word else (False, 0)
+        if isinstance(attempt, PutMany):
+            attempt.done = attempt.n if call.kind == frames.OK else done
+            is_done = attempt.done == attempt.n
+        elif isinstance(attempt, Put) and call.kind == frames.OK:
+            is_done = True
+        if is_done and not isinstance(attempt, Take):
+            attempt.state = DONE  # it is in, and cannot be undone any more
+
+    def withdraw_leases(self, attempts: Iterable[Attempt]) -> Collection[Waker]:
+        calls = []
+        for attempt in attempts:
+            call = self._calls.pop(attempt, None)
+            if call is not None and attempt.state is GRANTED:
+                attempt.state = WITHDRAWN
+                calls.append(call)
+        for connection in {call.connection for call in calls}:
+            numbers = [call.number for call in calls if call.connection is connection]
+            try:
+                connection.request(
+                    self.thing, GIVE_BACK, struct.pack(f"<{len(numbers)}Q", *numbers)
+                )
+            except WorkerDiedError:
+                pass  # they have gone with the owner
+            for number in numbers:
+                connection.settle(number)
+        return ()
+
+    def commit_leases(self, attempts: Iterable[Attempt]) -> Collection[Waker]:
+        for attempt in attempts:
+            call = self._calls.pop(attempt, None)
+            if call is not None and attempt.state is GRANTED:
+                attempt.state = DONE
+                call.connection.acknowledge(call.number)
+        return ()
+
+    def attempts_in(self, waker: Waker) -> list[Attempt]:
+        return [attempt for attempt in list(self._calls) if attempt.waker is waker]
+
+    def waiting(self) -> list[Attempt]:
+        return [
+            attempt
+            for attempt in list(self._calls)
+            if attempt.state is PENDING and not isinstance(attempt, UntilClosed | UntilDone)
+        ]
+
+    def joins(self) -> list[Attempt]:
+        return [one for one in list(self._calls) if isinstance(one, UntilDone)]
+
+    # What the owner answers at once.
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        try:
+            connection = self.connection()
+            body = connection.request(self.thing, CALL, pickle.dumps((method, arguments)))
+        except WorkerDiedError as error:
+            if queue_label(self.kind, self.name) not in str(error):
+                raise self.end_error(None) from None
+            raise
+        return pickle.loads(body)
+
+    @property
+    def state(self) -> QueueState:
+        if self._connection is not None and self._connection.has_ended:
+            return CLOSED
+        return QueueState(self._ask("state"))
+
+    @property
+    def size(self) -> int:
+        return self.statistics().size
+
+    @property
+    def weight(self) -> int | None:
+        return self.statistics().bytes
+
+    @property
+    def capacity(self) -> int | None:
+        found: int | None = self._ask("capacity")
+        return found
+
+    def statistics(self) -> Statistics:
+        found: Statistics = self._ask("statistics")
+        return found
+
+    def recent(self) -> tuple[Statistics, QueueState]:
+        """Return the statistics and the state as the owner last said, if it does not answer now."""
+        if perf_counter() < self._silent_until:
+            return self._recent  # a report asks more than once
+        try:
+            body = self.connection().request(self.thing, CALL, _RECENT, _LONGEST_REPORT)
+            self._recent = pickle.loads(body)
+            self.storage.size = self._recent[0].size
+        except (OSError, WorkerDiedError):  # a TimeoutError is an OSError
+            self._silent_until = perf_counter() + _LONGEST_REPORT
+            connection = self._connection
+            if connection is not None and connection.has_ended:
+                self._recent = self._recent[0], CLOSED
+        return self._recent
+
+    def waits(self) -> Waiting:
+        """Return how long the callers of this process have waited, with the owner's statistics."""
+        statistics, _ = self.recent()
+        waiting = self.waiting()
+        return Waiting(
+            statistics,
+            self._enqueue_waits.counted(),
+            self._dequeue_waits.counted(),
+            sorted(one.began for one in waiting if one.side is ENQUEUE and one.began),
+            sorted(one.began for one in waiting if one.side is DEQUEUE and one.began),
+        )
+
+    def resize(self, capacity: int | None) -> Collection[Waker]:
+        self._ask("resize", capacity)
+        return ()
+
+    def close(
+        self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
+    ) -> Collection[Waker]:
+        sent = None if cause is None else message_of_failure(sendable(cause))
+        connection = self._connection
+        if connection is not None and connection.ended_in_order:
+            return ()
+        self._ask("close", cancel_pending_enqueues, sent)
+        return ()
+
+    def task_done(self, n: int) -> Collection[Waker] | None:
+        return () if self._ask("task_done", n) else None
+
+    def end_joins(self) -> Collection[Waker]:
+        return ()
+
+    def replace_cause(self, cause: BaseException, instead: BaseException) -> None:
+        """Do nothing: the cause is the owner's."""
+
+
+_RECENT: Final = pickle.dumps(("recent", ()))
+
+_LONGEST_REPORT: Final = 1.0
+"""Seconds that a report waits for the owner. It may be stopped, or be what everybody waits for."""
+
+
+
+def _described(call: AttemptCall, value: Any, index: int) -> str:
+    if isinstance(value, list) and index >= 0:
+        value = value[index]
+    sealed = sealing.sealed_in(value)
+    return sealing.described(sealed[0]) if sealed else f"{len(call.body)} bytes"
+
+
+def _parts_of_object(thing: Any) -> Parts:
+    if type(thing) is Sealed:
+        return thing.data, thing.buffers
+    return parts_of(thing)
+
+
+class RemoteQueueCore(QueueCore):
+    """The core of a queue's handle.
+
+    Args:
+        address: where the owner listens.
+        thing: the number of the queue there.
+        description: what it is.
+    """
+
+    def __init__(self, address: Address, thing: int, description: QueueDescription) -> None:
+        self.name = description.name
+        self.is_named = description.is_named
+        self.machine: Any = RemoteMachine(address, thing, description)
+        self.copier: Any = self.machine
+        self._description = description
+        storage: Any = self.machine.storage
+        self._describe_elements(description.kind, description.spec, storage, description.keep)
+        self.shared = self
+
+    def pickled(self, world: World) -> tuple[Any, ...]:
+        machine = self.machine
+        return restored, (world, machine.address, machine.thing, self._description)
+
+    def face_class(self, world: World) -> Any:
+        return face_class_of(self.kind, world)
+
+    def prepare_columns(self, columns: Columns, n: int, *, copy: bool) -> Columns:
+        return columns  # what is sent is a copy
+
+    def try_batch(self, n: int, out: Columns | None = None) -> Any:
+        return NOTHING
+
+    def finish_batch(self, attempt: Take) -> Any:
+        return attempt.held.single
+
+    def would_deadlock(self, attempt: Attempt) -> bool:
+        return False
+
+    def recent_statistics(self) -> Statistics:
+        statistics: Statistics = self.machine.recent()[0]
+        return statistics
+
+    def recent_state(self) -> QueueState:
+        state: QueueState = self.machine.recent()[1]
+        return state
+
+
+_cores: Final[weakref.WeakValueDictionary[tuple[Address, int], RemoteQueueCore]] = (
+    weakref.WeakValueDictionary()
+)
+
+
+def handle_core(address: Address, thing: int, description: QueueDescription) -> RemoteQueueCore:
+    """Return the core of this process's handle of a queue."""
+    core = _cores.get((address, thing))
+    if core is None:
+        core = _cores[address, thing] = RemoteQueueCore(address, thing, description)
+    return core
+
+
+_MODULES: Final = {
+    "FIFOQueue": "aioqueue.queues.fifo",
+    "PaddingFIFOQueue": "aioqueue.queues.fifo",
+    "RandomShuffleQueue": "aioqueue.queues.shuffle",
+    "PriorityQueue": "aioqueue.queues.priority",
+}
+
+_face_classes: Final[dict[tuple[str, World], type]] = {}
+
+
+def face_class_of(kind: str, world: World) -> type:
+    """Return the class of the handles of a kind of queue."""
+    found = _face_classes.get((kind, world))
+    if found is None:
+        importlib.import_module(_MODULES[kind])
+        local = QueueFace._faces[kind, world]
+        mixin = RemoteAsyncMethods if world == "aio" else RemoteBlockingMethods
+        names = {"__module__": local.__module__, "__doc__": local.__doc__}
+        found = _face_classes[kind, world] = type(local.__name__, (mixin, local), names)
+    return found
+
+
+def restored(world: World, address: Address, thing: int, description: QueueDescription) -> Any:
+    """Return the face of a queue that was pickled: the queue itself, in the process that owns it."""
+    server = running_server()
+    if server is not None and server.address == address:
+        service: Any = server.service(thing)
+        return face_of(service.core, world)
+    return face_of(handle_core(address, thing, description), world)
+
+
+def share_queue(core: QueueCore, name: str | None) -> None:
+    """Share a queue; see `QueueFace.share`."""
+    if name is not None:
+        name = addresses.checked_name(name)
+    shared = core.shared
+    if isinstance(core, RemoteQueueCore):
+        if name is not None:
+            raise InvalidArgumentError(
+                f"name: got {name!r} for {core.label}, which another process owns; name it there"
+            )
+        return
+    if shared is None:
+        if sealing.has_objects(core.spec):
+            core.set_spec(SealingSpec(core.spec))
+        serving = server()
+        shared = QueueService(core, serving)
+        shared.number = serving.add(shared)
+        core.shared = shared
+    if name is not None:
+        shared.server.add_name(name, shared.number)
+
+
+def _note_rows(attempt: Attempt, error: BaseException) -> None:
+    if isinstance(attempt, PutMany):
+        add_rows_note(attempt, error)
+
+
+class RemoteAsyncMethods(AsyncMethods[Any]):
+    """The waits of the async face of a handle."""
+
+    def _bind(self, core: QueueCore) -> None:
+        super()._bind(core)
+        self._budget = self._allowance = float("inf")  # each call lets other tasks run
+
+    def _spend_budget(self, n: int) -> None:
+        return None
+
+    async def _yield_if_due(self, n: int) -> None:
+        await self._current_waker().pause(n)
+
+    def _current_waker(self) -> AsyncWaker:
+        waker: AsyncWaker | None = self._waker
+        if waker is None or not waker.is_current():
+            waker = self._waker = current_waker()
+            self._core.remember(waker)
+        return waker
+
+    async def wait_closed(self) -> None:
+        await self._complete_wait(UntilClosed())
+
+    async def join(self) -> None:
+        await self._complete_wait(UntilDone())
+
+    async def _complete(
+        self, attempt: Attempt, max_wait: float | None = None, may_stand_by: bool = False
+    ) -> bool:
+        """Send an attempt, wait for what becomes of it, and commit it."""
+        machine, core = self._machine, self._core
+        waker = self._current_waker()
+        first = waker.await_first()
+        if first is not None:
+            await first
+        asked = waker.cancellations()
+        meter = None
+        scopes: Collection[CancelScope] = ()
+        began = attempt.began = perf_counter()
+        if attempt.side is ENQUEUE:
+            await self._wait_for_room(attempt, waker)
+        try:
+            machine.begin(attempt, waker, max_wait)
+            if attempt.waits:
+                runner = waker.runner()
+                core.record_owner(attempt, runner)
+                if active_stops:
+                    scopes = stop_scopes(runner)
+                    watch(scopes, attempt, began)
+                meter = current_meter.get()
+                if meter is not None:
+                    meter.wait_started(attempt, core.name, began)
+                await waker.wait(attempt)
+                if attempt.state is WITHDRAWN:
+                    await self._settle(attempt, waker)
+                    # An enqueue may have been on its way in when the stop came. Then it has
+                    # happened, and the stop ends the next call.
+                    if attempt.state is WITHDRAWN:
+                        raise self._stopped_error(attempt)
+                if attempt.borrower is not None:
+                    machine.count_wait(attempt, perf_counter() - began)
+                else:
+                    machine.commit(attempt, perf_counter() - began)
+        except BaseException as error:
+            # The exception does not say what has become of the attempt; the owner does.
+            if attempt.state is not WITHDRAWN:
+                apply_deferred(machine.withdraw, attempt)
+            if not isinstance(error, GeneratorExit):
+                await self._settle(attempt, waker)
+            if attempt.state is not DONE or isinstance(attempt, Take):
+                _note_rows(attempt, error)
+                raise
+            if not waker.defer(error, asked):
+                _note_rows(attempt, error)
+                raise
+        finally:
+            if meter is not None:
+                meter.wait_ended(perf_counter())
+            if scopes:
+                unwatch(scopes, attempt)
+        if attempt.error is not None:
+            if (worker := current_worker.get()) is not None:
+                worker.note_call_end(attempt.error, core)
+            attempt.raise_error()
+        return True
+
+    async def _wait_for_room(self, attempt: Attempt, waker: AsyncWaker) -> None:
+        """Wait until not too much is on the way to the owner. The attempt has not begun."""
+        room = self._machine.room(waker)
+        if room is None:
+            return
+        scopes = stop_scopes(waker.runner()) if active_stops else ()
+        try:
+            watch(scopes, room, attempt.began)
+            await waker.wait(room)
+            if room.state is WITHDRAWN:
+                raise self._stopped_error(attempt)
+        except BaseException as error:
+            _note_rows(attempt, error)
+            raise
+        finally:
+            unwatch(scopes, room)
+            self._machine.leave_room(room)
+
+    async def _settle(self, attempt: Attempt, waker: AsyncWaker) -> None:
+        """Wait for the owner's word on an attempt that was withdrawn."""
+        settlement = self._machine.settlement(attempt)
+        if settlement is not None:
+            await waker.wait_shielded(settlement)
+
+
+class RemoteBlockingMethods(BlockingMethods[Any]):
+    """The waits of the blocking face of a handle."""
+
+    def wait_closed(self, *, timeout: float | None = None) -> None:
+        if timeout is not None:
+            timeout = checked_seconds(timeout, "timeout")
+        with SHORTENED:
+            self._complete_wait(UntilClosed(), "wait_closed", timeout)
+
+    def _complete(
+        self,
+        attempt: Attempt,
+        method: str,
+        timeout: float | None,
+        max_wait: float | None = None,
+    ) -> None:
+        """Send an attempt, wait for what becomes of it, and commit it."""
+        if in_event_loop():
+            super()._complete(attempt, method, timeout, max_wait)
+            return
+        machine, core = self._machine, self._core
+        meter = None
+        began = attempt.began = perf_counter()
+        scopes = current_scopes()
+        try:
+            waker = CallerWaker(machine.connection())
+        except WorkerDiedError:
+            waker = None  # `begin` says what has become of the owner
+        if attempt.side is ENQUEUE and waker is not None:
+            self._wait_for_room(attempt, waker, method, timeout)
+        try:
+            machine.begin(attempt, waker, max_wait)
+            if attempt.waits:
+                assert waker is not None
+                core.record_owner(attempt, current_thread())
+                limit = timeout
+                if scopes:
+                    limit = seconds_left(scopes, timeout)
+                    watch(scopes, attempt, began)
+                meter = current_meter.get()
+                if meter is not None:
+                    meter.wait_started(attempt, core.name, began)
+                is_in_time = self._wait(attempt, waker, began, limit, None)
+                if attempt.state is WITHDRAWN:
+                    self._settle(attempt, waker)
+                    # An enqueue may have been on its way in when its time was up. Then it has
+                    # happened.
+                    if attempt.state is WITHDRAWN and not is_in_time:
+                        raise self._timeout_error(
+                            attempt, method, timeout if limit == timeout else None
+                        )
+                    if attempt.state is WITHDRAWN:
+                        raise self._cancelled_error(attempt, method)
+                if attempt.borrower is not None:
+                    machine.count_wait(attempt, perf_counter() - began)
+                else:
+                    machine.commit(attempt, perf_counter() - began)
+        except BaseException as error:
+            if attempt.state is not WITHDRAWN:
+                apply_deferred(machine.withdraw, attempt)
+            self._settle(attempt, waker)
+            _note_rows(attempt, error)
+            raise
+        finally:
+            if meter is not None:
+                meter.wait_ended(perf_counter())
+            if scopes:
+                unwatch(scopes, attempt)
+        if attempt.error is not None:
+            attempt.raise_error()
+
+    def _wait_for_room(
+        self, attempt: Attempt, waker: CallerWaker, method: str, timeout: float | None
+    ) -> None:
+        """Wait until not too much is on the way to the owner. The attempt has not begun."""
+        room = self._machine.room(waker)
+        if room is None:
+            return
+        scopes = current_scopes()
+        try:
+            watch(scopes, room, attempt.began)
+            limit = seconds_left(scopes, timeout)
+            if not self._wait(room, waker, attempt.began, limit, None):
+                raise self._timeout_error(attempt, method, timeout if limit == timeout else None)
+            if room.state is WITHDRAWN:
+                raise self._cancelled_error(attempt, method)
+        except BaseException as error:
+            _note_rows(attempt, error)
+            raise
+        finally:
+            unwatch(scopes, room)
+            self._machine.leave_room(room)
+
+    def _settle(self, attempt: Attempt, waker: CallerWaker | None) -> None:
+        """Wait for the owner's word on an attempt that was withdrawn."""
+        settlement = self._machine.settlement(attempt)
+        while waker is not None and settlement is not None and settlement.state is PENDING:
+            waker.wait(None)

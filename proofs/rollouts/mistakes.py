@@ -1,0 +1,415 @@
+"""Seeded mistakes: each must be found by an exploration.
+
+Most are reports of users of other systems, written as changes of the machine. Others are readings
+of the guarantees that seem right, or mistakes that were made in this machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from aioqueue.rl.machine import (
+    Call,
+    CallState,
+    Drain,
+    Effects,
+    Group,
+    GroupState,
+    RolloutMachine,
+)
+from proofs.rollouts.exploring import explore
+from proofs.rollouts.settings import SETTINGS
+
+
+class RefusedStillCounts(RolloutMachine):
+    """A refused group still counts as accepted, so the budget shrinks."""
+
+    def _load(self) -> float:
+        return super()._load() + self.refused
+
+
+class FormulaAfterRestore(RolloutMachine):
+    """Slots by the formula ``(ahead + version + 1) * size - accepted``, whose count begins anew."""
+
+    base = 0
+
+    def restore(self, state: Any) -> None:
+        super().restore(state)
+        self.base = self.trained
+
+    def _load(self) -> float:
+        return self.trained - self.base + super()._load() - self.version * self.batch_size
+
+
+class FailureLeavesTheStepShort(RolloutMachine):
+    """The slot of a group that failed for good is given back only with its step."""
+
+    def _load(self) -> float:
+        return super()._load() + max(0, self.dropped["failed"] - self.version)
+
+
+class ClaimIsAResult(RolloutMachine):
+    """The saved position is behind the prompts that were taken."""
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "lowest_open": self.next_ordinal, "ended": []}
+
+
+class WaitsForAFullBatch(RolloutMachine):
+    """The prompts end, and the trainer waits for a full batch."""
+
+    def _can_become_ready(self) -> bool:
+        return not self.is_stopped
+
+
+class EndsWithTheSource(RolloutMachine):
+    """The loop ends when the prompts do, while groups are still generated."""
+
+    def _can_become_ready(self) -> bool:
+        return self.is_pulling or not self.is_source_ended
+
+
+class DropsTheOldest(RolloutMachine):
+    """A full queue drops its oldest group, and says nothing."""
+
+    def judged(self, group: Group, is_accepted: bool = True, weight: float = 1) -> Effects:
+        effects = super().judged(group, is_accepted, weight)
+        if self._ready_weight > self.batch_size and not effects.groups:
+            self._return(self._ready.first())
+            self.back.pop()
+            return self._settle()
+        return effects
+
+
+class ReturnsAPart(RolloutMachine):
+    """A group that was cancelled is generated again without the rollouts that had ended."""
+
+    def _return(self, group: Group) -> None:
+        pending = group.pending
+        super()._return(group)
+        if 0 < pending < group.size:
+            self.back.discard(group.ordinal)
+            self.back.add(group.ordinal, (group.prompt, pending))
+
+
+class PublicationCancels(RolloutMachine):
+    """A publication cancels everything that runs."""
+
+    def resume(self, version: int | None) -> Effects:
+        for group in list(self.groups.values()):
+            if group.calls:
+                self._drop(group, "stale")
+        return super().resume(version)
+
+
+class CancelsInAPublication(RolloutMachine):
+    """A call is cancelled while the engine is paused."""
+
+    def _cancel_calls(self, group: Group) -> None:
+        paused, self.is_paused = self.is_paused, False
+        super()._cancel_calls(group)
+        self.is_paused = paused
+
+
+class SlotBackAtTheHandOut(RolloutMachine):
+    """A slot is free when its group is handed out: ``steps_ahead=0`` is one step stale."""
+
+    def _load(self) -> float:
+        held = sum(group.weight for groups in self.held.values() for group in groups)
+        return super()._load() - held
+
+
+class SlotBackAtPublicationOnly(RolloutMachine):
+    """Slots come back with a publication: a trainer that publishes every second step hangs."""
+
+    def done(self, step: int) -> Effects:
+        if step >= self.version and not self.is_stopped and not self.is_source_ended:
+            return self._settle()
+        return super().done(step)
+
+
+class PublicationStopsAdmissionOnly(RolloutMachine):
+    """No prompt is admitted in a publication, but further rollouts and retries start."""
+
+    def _admit_next(self) -> bool:
+        return not self.is_paused and super()._admit_next()
+
+    def _start_calls(self) -> None:
+        paused, self.is_paused = self.is_paused, False
+        super()._start_calls()
+        self.is_paused = paused
+
+
+class EvaluationNeedsASlot(RolloutMachine):
+    """An evaluation waits at the gate of the prompts, which never opens again."""
+
+    def _start_calls(self) -> None:
+        is_full = super()._load() >= self.batch_size * (self.steps_ahead + 1)
+        if not (is_full and not self._startable) and not (self.is_source_ended and not self.groups):
+            super()._start_calls()
+
+
+class FailureKeepsTheGateShut(RolloutMachine):
+    """A publication fails, and nobody ends it."""
+
+    def resume(self, version: int | None) -> Effects:
+        return Effects() if version is None else super().resume(version)
+
+
+class StaleOnlyAtPublication(RolloutMachine):
+    """What is too old is looked for at publications; what is judged then is overlooked."""
+
+    sweeps = False
+
+    def _sweep(self) -> None:
+        if self.sweeps:
+            super()._sweep()
+
+    def resume(self, version: int | None) -> Effects:
+        self.sweeps = True
+        try:
+            return super().resume(version)
+        finally:
+            self.sweeps = False
+
+
+class WaitsForTheOrdersChoice(RolloutMachine):
+    """Only the choice of the order is tried with ``on_stale="wait"``."""
+
+    def _take_lowest_versions(self, versions: Sequence[int]) -> list[Group]:
+        return None  # type: ignore[return-value]
+
+
+class WaitsForWhatCannotCome(RolloutMachine):
+    """With ``on_stale="wait"``, a batch that is too old is never handed out."""
+
+    def _lowest(self, versions: Sequence[int], counts: Counter[int]) -> Counter[int]:
+        lowest = super()._lowest(versions, counts)
+        return lowest + Counter({-1: counts.total()})
+
+
+class LosesEffects(RolloutMachine):
+    """`done` within `resume` settles, and nobody does what it asks for."""
+
+    def _publish(self, version: int) -> None:
+        self.version = version
+        for step in [step for step in self.held if step < version]:
+            self.done(step)
+
+
+class CountsAFailureTwice(RolloutMachine):
+    """A rollout that failed still counts as running when its group is dropped."""
+
+    def _drop(self, group: Group, why: str) -> None:
+        if why == "failed":
+            self.running -= 1
+        super()._drop(group, why)
+
+
+class AdmitsWhatFits(RolloutMachine):
+    """With weights, a prompt is admitted only if its group surely fits: nothing moves."""
+
+    def _admit_next(self) -> bool:
+        if self._load() + self._estimate() > self.batch_size * (self.steps_ahead + 1):
+            return False
+        return super()._admit_next()
+
+
+class FreshIsStale(RolloutMachine):
+    """What began with the current version is dropped: it is generated again for ever."""
+
+    def _sweep(self) -> None:
+        version, self.version = self.version, self.step + 1
+        super()._sweep()
+        self.version = version
+
+
+class EntersAPublication(RolloutMachine):
+    """A task that was started just before a publication begins in it."""
+
+    def enter(self, call: Call) -> bool:
+        paused, self.is_paused = self.is_paused, False
+        entered = super().enter(call)
+        self.is_paused = paused
+        return entered
+
+
+class ForgetsWhatWasTurnedAway(RolloutMachine):
+    """A call that may not enter a publication is not started again."""
+
+    def turned_away(self, call: Call) -> Effects:
+        return self.call_ended(call)
+
+
+class StartIsTheVersion(RolloutMachine):
+    """A rollout's version is that of the decision to start it, not that of its first step."""
+
+    def enter(self, call: Call) -> bool:
+        version = self.version
+        self.version = call.payload if call.payload is not None else version
+        entered = super().enter(call)
+        self.version = version
+        return entered
+
+    def _settle(self) -> Effects:
+        effects = super()._settle()
+        for call in effects.starts:
+            call.payload = self.version
+        return effects
+
+
+class CancelledIsOver(RolloutMachine):
+    """A cancelled call frees its place before it has ended."""
+
+    def _cancel_calls(self, group: Group) -> None:
+        self.running -= len(group.calls)
+        super()._cancel_calls(group)
+
+    def _leave(self, call: Call) -> bool:
+        self.running += call.state in (CallState.CANCELLED, CallState.LATE)
+        return super()._leave(call)
+
+
+class RestIsForgotten(RolloutMachine):
+    """A retry that is due in the middle of a publication is forgotten."""
+
+    def due(self, group: Group, index: int) -> Effects:
+        return self._settle() if self.is_paused else super().due(group, index)
+
+
+class SafePointsDoNotCount(RolloutMachine):
+    """A publication that waits for safe points waits for the ends of calls."""
+
+    def park(self, call: Call) -> tuple[bool, Effects]:
+        parks, effects = super().park(call)
+        self._parked.clear()
+        return parks, effects
+
+
+class ParksInADrain(RolloutMachine):
+    """A call waits at a safe point for a publication that waits for the call."""
+
+    def pause(self, drain: Drain = "no") -> Effects:
+        effects = super().pause(drain)
+        self.parks = True
+        return effects
+
+
+class FrozenGrowsOld(RolloutMachine):
+    """A frozen rollout grows old."""
+
+    def freeze(self, call: Call) -> Effects:
+        return self._settle()
+
+
+class EmptyPlaceIsAStep(RolloutMachine):
+    """A batch of nothing but refused groups is handed out."""
+
+    def _remove_chosen(self, chosen: Sequence[Group]) -> None:
+        if self.drop_remainder:
+            super()._remove_chosen(chosen)
+            return
+        for group in chosen:
+            self._move(group, GroupState.HELD)
+        self.held[self.step] = list(chosen)
+        self._do.step, self._do.groups = self.step, chosen
+        self.is_taking = False
+        self.step += 1
+
+
+class EmptyPlaceIsTrained(RolloutMachine):
+    """A refused group whose place was kept is counted as trained."""
+
+    def _done(self, step: int) -> None:
+        for group in self.held.get(step, ()):
+            group.is_refused = False
+        super()._done(step)
+
+
+class NeverGivesUp(RolloutMachine):
+    """Every group is refused, and the queue goes on for ever."""
+
+    def _check_starvation(self) -> None:
+        pass
+
+
+class TakesBackTheOldest(RolloutMachine):
+    """A step that is given back keeps its slots' weight out of what is ready."""
+
+    def give_back(self, step: int) -> Effects:
+        held = self.held.get(step, [])
+        effects = super().give_back(step)
+        if held and step not in self.held:
+            self._ready_weight -= held[0].weight
+        return effects
+
+
+class RoundsSlotsUp(RolloutMachine):
+    """A part of a step ahead is a whole slot more."""
+
+    def _load(self) -> float:
+        ahead = self.batch_size * (self.steps_ahead + 1)
+        return super()._load() - (math.ceil(ahead) - ahead)
+
+
+MISTAKES: Final = tuple(
+    cls
+    for cls in list(globals().values())
+    if isinstance(cls, type) and issubclass(cls, RolloutMachine) and cls is not RolloutMachine
+)
+
+FOUND_BY: Final[dict[str, str]] = {
+    "RefusedStillCounts": "ready B2 S0 G2 drop what fails",
+    "FormulaAfterRestore": "ready restore twice",
+    "FailureLeavesTheStepShort": "ready G2 fail in a publication",
+    "ClaimIsAResult": "ready restore twice",
+    "WaitsForAFullBatch": "ready G2 fail in a publication",
+    "EndsWithTheSource": "ready G2 fail in a publication",
+    "DropsTheOldest": "ready G2 fail in a publication",
+    "ReturnsAPart": "oldest cancel G2 again",
+    "PublicationCancels": "ready G2 fail in a publication",
+    "CancelsInAPublication": "ready G2 fail in a publication",
+    "SlotBackAtTheHandOut": "strict B1 S0 refuse",
+    "SlotBackAtPublicationOnly": "oldest second",
+    "PublicationStopsAdmissionOnly": "ready B1 S1 refuse",
+    "EvaluationNeedsASlot": "ready S0 evaluate",
+    "FailureKeepsTheGateShut": "oldest failing",
+    "StaleOnlyAtPublication": "oldest drop again",
+    "WaitsForTheOrdersChoice": "ready wait B2 S1 M1",
+    "WaitsForWhatCannotCome": "oldest wait second",
+    "LosesEffects": "oldest B1 S0 refuse",
+    "CountsAFailureTwice": "ready G2 fail in a publication",
+    "AdmitsWhatFits": "oldest weigh B2 S0",
+    "FreshIsStale": "oldest drop again second",
+    "EntersAPublication": "oldest enter",
+    "ForgetsWhatWasTurnedAway": "oldest enter",
+    "StartIsTheVersion": "oldest cancel enter",
+    "CancelledIsOver": "oldest G2 cancelled calls last",
+    "RestIsForgotten": "oldest G2 retries rest",
+    "SafePointsDoNotCount": "oldest G2 drain to safe points",
+    "ParksInADrain": "oldest drain, safe points",
+    "FrozenGrowsOld": "oldest cancel drop frozen",
+    "EmptyPlaceIsAStep": "oldest each B2 S0 shorten",
+    "EmptyPlaceIsTrained": "oldest each B2 S0 shorten",
+    "NeverGivesUp": "oldest B2 replace starves",
+    "TakesBackTheOldest": "oldest B2 S0 give back",
+    "RoundsSlotsUp": "oldest B3 S0.1 a part of a step",
+}
+"""The name of a configuration that finds each mistake, so that a test need not look for it."""
+
+
+def finder_of(mistake: type[RolloutMachine]) -> tuple[str, str] | None:
+    """Return the first configuration that finds a mistake, and what it says; ``None`` if none does.
+
+    The configuration in `FOUND_BY` comes first, then the others, the smallest first.
+    """
+    known = FOUND_BY.get(mistake.__name__)
+    for setting in sorted(SETTINGS, key=lambda one: (one.name != known, one.prompts)):
+        result = explore(replace(setting, machine=mistake), max_states=60_000)
+        if result.violation and result.violation != "too many states":
+            return setting.name, result.violation
+    return None

@@ -1,0 +1,103 @@
+"""Tests of one file, run once more on other objects: queues of a cluster, or of another process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.kit.worlds import Kind, TaskWorld, World
+
+WORLD_NAMES = ("world", "task_world")
+
+
+@dataclass(frozen=True)
+class Body:
+    """A test of another file, and the values of its parameters.
+
+    Attributes:
+        case: its class; None for a function of the module.
+        function: the test itself.
+        values: what its own marks parametrize it with.
+    """
+
+    case: type | None
+    function: Callable[..., Any]
+    values: Mapping[str, Any]
+
+    @property
+    def parameters(self) -> Collection[str]:
+        return [name for name in inspect.signature(self.function).parameters if name != "self"]
+
+    @property
+    def needs_tasks(self) -> bool:
+        """Whether it cancels from outside, which threads do not have."""
+        return "task_world" in self.parameters
+
+    def run(self, world: World, **fixtures: Any) -> None:
+        """Run it in a world."""
+        assert isinstance(world, TaskWorld) or not self.needs_tasks
+        values = {**dict.fromkeys(WORLD_NAMES, world), **fixtures, **self.values}
+        function = self.function if self.case is None else partial(self.function, self.case())
+        call = partial(function, **{name: values[name] for name in self.parameters})
+        if inspect.iscoroutinefunction(self.function):
+            world.run(call)
+        else:
+            call()
+
+
+def bodies_of(
+    module: ModuleType, left_out: Collection[str], fixtures: Collection[str] = ()
+) -> Iterator[Any]:
+    """Yield the tests of a module that run in a world, as parameters of another test.
+
+    Args:
+        module: a file of tests.
+        left_out: names of tests that do not fit.
+        fixtures: names of the fixtures that `Body.run` is given.
+    """
+    cases = [one for one in vars(module).values() if inspect.isclass(one)]
+    for case in (module, *(one for one in cases if one.__module__ == module.__name__)):
+        name = "" if case is module else case.__name__
+        for test, function in list(vars(case).items()):
+            if not (test.startswith("test_") and inspect.isfunction(function)) or test in left_out:
+                continue
+            marks = [*getattr(case, "pytestmark", []), *getattr(function, "pytestmark", [])]
+            for place, values in enumerate(_parameters(marks)):
+                body = Body(case if inspect.isclass(case) else None, function, values)
+                missing = {*body.parameters} - {*values, *fixtures, *WORLD_NAMES}
+                if missing or not {*body.parameters} & {*WORLD_NAMES}:
+                    continue
+                number = f"-{place}" if values else ""
+                yield pytest.param(body, id=f"{f'{name}.' if name else ''}{test}{number}")
+
+
+def _parameters(marks: list[pytest.Mark]) -> Iterator[dict[str, Any]]:
+    """Yield the values that a test is run with, as its own marks say them."""
+    choices = []
+    for mark in marks:
+        if mark.name == "parametrize":
+            names, values = mark.args[:2]
+            names = [one.strip() for one in names.split(",")] if isinstance(names, str) else names
+            choices.append(
+                [dict(zip(names, _values(value, len(names)), strict=True)) for value in values]
+            )
+    for chosen in product(*choices):
+        yield {name: value for one in chosen for name, value in one.items()}
+
+
+def _values(value: Any, count: int) -> Any:
+    if isinstance(value, type(pytest.param())):
+        return value.values
+    return value if count > 1 else [value]
+
+
+def kinds_of(body: Body, kinds: Collection[Kind]) -> Collection[Kind]:
+    """Return the kinds of queue that a body is to be run with: one, if it makes its own."""
+    return kinds if "kind" in body.parameters else list(kinds)[:1]
