@@ -70,7 +70,7 @@ class Admission:
             verdict = self._check(value)
             if verdict is False or (isinstance(verdict, np.bool_) and not verdict):
                 raise InvalidArgumentError(
-                    f"value: {function_name(self._check)} refused {_brief(value)}"
+                    f"value: {function_name(self._check)} refused {_shortened(value)}"
                 )
             if not (verdict is None or isinstance(verdict, bool | np.bool_)):
                 raise TypeError(
@@ -115,7 +115,7 @@ class Admission:
         return key
 
 
-def _brief(value: Any) -> str:
+def _shortened(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array with the shape {value.shape} and the dtype {value.dtype}"
     text = repr(value)

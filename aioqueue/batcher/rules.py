@@ -418,7 +418,8 @@ class BatcherCore:
             weight: that of the batch so far.
 
         Returns:
-            The request, whose caller still waits; ``None`` if there is none, or it is too heavy.
+            The request, whose caller still waits; ``None`` if the queue is empty, or
+            the next one is too heavy.
         """
         assert self.max_batch_weight is not None
         face: Any = self.aio

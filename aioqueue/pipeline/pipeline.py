@@ -763,7 +763,7 @@ class Stages(RunMethods[T_co]):
             uneven: what to do if the items do not divide evenly: ``"pad"`` repeats the first items
                 of the last round; ``"drop"`` drops that round; ``"allow"`` lets ranks differ.
             by: what the ranks divide: ``"item"``, one item after another; or ``"file"``, the files
-                of a reader, of which each rank reads whole ones. Ranks have different numbers of
+                of a reader, each read by one rank as a whole. Ranks have different numbers of
                 records then, so it needs ``uneven="allow"``.
 
         Raises:

@@ -1199,7 +1199,6 @@ _LONGEST_REPORT: Final = 1.0
 """Seconds that a report waits for the owner. It may be stopped, or be what everybody waits for."""
 
 
-
 def _described(call: AttemptCall, value: Any, index: int) -> str:
     if isinstance(value, list) and index >= 0:
         value = value[index]

@@ -98,7 +98,7 @@ def test_twice_in_a_row() -> None:
     assert found == whole
 
 
-def test_another_number_of_workers_begins_anew() -> None:
+def test_other_numbers_of_workers_have_new_generators() -> None:
     loader = loader_of("thread")
     iterator = iter(loader)
     first = [next(iterator), next(iterator)]
