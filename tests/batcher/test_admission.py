@@ -120,7 +120,10 @@ class TestWeight:
             ({"weight": len, "max_batch_weight": 0}, "max_batch_weight: got 0; expected a number"),
             ({"weight": len, "max_batch_weight": True}, "max_batch_weight: got True"),
             ({"ageing": 1}, "ageing: got 1, but the queue has no priorities"),
-            ({"ageing": 0, "queue": aioqueue.PriorityQueue(64)}, "ageing: got 0; expected at"),
+            (
+                {"ageing": 0, "queue": aioqueue.PriorityQueue(64)},
+                "ageing: got 0; expected a number of seconds > 0",
+            ),
             ({"on_failure": "retry"}, "on_failure: got 'retry'; expected 'fail' or 'one_by_one'"),
             ({"check": asyncio.sleep}, "check: got 'sleep', a coroutine function"),
         ],
