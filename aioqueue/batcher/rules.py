@@ -223,7 +223,7 @@ class BatcherCore:
         if queue is None:
             queue = self._new_queue()
         self.has_priorities: bool = _checked_queue(queue, self.max_batch)
-        self.admission = Admission(
+        self.admission: Admission = Admission(
             weight, max_batch_weight, check, ageing, has_priorities=self.has_priorities
         )
         self.max_batch_weight: float | None = self.admission.max_weight
@@ -526,7 +526,9 @@ class BatcherCore:
 
     def finish_one(self, request: Request, outcome: Any, seconds: float) -> None:
         """Give one caller of a batch its outcome; the worker is not done with the batch yet."""
-        if isinstance(outcome, BaseException):
+        if request.is_sealed:
+            outcome = request.sealed(outcome)
+        elif isinstance(outcome, BaseException):
             outcome = copy_for_caller(outcome, is_shared=True)
         apply_deferred(self._finish_one, request, outcome, seconds)
 
@@ -555,7 +557,7 @@ class BatcherCore:
         ]
         if self.has_sealed:
             owned = [
-                request.sealed(one) if request.is_sealed else one
+                request.sealed(one) if request.is_sealed and request.state is PENDING else one
                 for request, one in zip(batch, owned, strict=True)
             ]
         apply_deferred(self._finish, batch, owned, seconds)

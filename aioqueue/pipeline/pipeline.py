@@ -18,7 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from aioqueue.base.hints import hint_attributes, hint_methods
 from aioqueue.base.public_names import public
@@ -44,12 +44,25 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E")
 K = TypeVar("K")
-DataclassT = TypeVar("DataclassT", bound=DataclassLike)
+E_co = TypeVar("E_co", covariant=True)
+
+
+class _StagesOfDataclasses(Protocol[E_co]):
+    """What `Stages` of dataclasses are. Of a type variable in the place of ``self``, mypy checks
+    no bound, so there are two: one is found, and the other one is checked."""
+
+    def _found(self) -> E_co: ...
+    def _checked(self) -> DataclassLike: ...
 
 
 @hint_attributes("a source or pipeline")
 class Stages(RunMethods[T_co]):
     """The methods that add a stage. Sources and pipelines share them."""
+
+    if TYPE_CHECKING:  # see `_StagesOfDataclasses`
+
+        def _found(self) -> T_co: ...
+        def _checked(self) -> T_co: ...
 
     @abstractmethod
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
@@ -336,8 +349,8 @@ class Stages(RunMethods[T_co]):
     ) -> Pipeline[Any]: ...
     @overload
     def batch(
-        self: Stages[DataclassT], size: int, **options: Unpack[BatchOptions]
-    ) -> Pipeline[DataclassT]: ...
+        self: _StagesOfDataclasses[E], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[E]: ...
     @overload
     def batch(
         self,

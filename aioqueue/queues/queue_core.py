@@ -116,9 +116,9 @@ class QueueCore:
 
     def _describe_elements(self, kind: str, spec: Spec, storage: Storage, keep: int) -> None:
         """Set the rest of the fields; the core of a queue of another process does so, too."""
-        self.kind = kind
-        self.spec = spec
-        self.storage = storage
+        self.kind: str = kind
+        self.spec: Spec = spec
+        self.storage: Storage = storage
         self.to_row: Callable[[Any], Row] | None = _row_maker(spec, storage)
         self.keep = keep
         # How the processes of this machine share it (`aioqueue.sharing`); ``None``: they do not.
@@ -294,6 +294,16 @@ class QueueCore:
         from aioqueue.core.elements.element_spec import ElementSpec  # loaded, as it is typed
 
         return spec.row_maker() if type(spec) is ElementSpec else self.to_row
+
+    def element_writer(self) -> Callable[[Columns, int, Any], object] | None:
+        """Return a function that writes an element to an index of columns; ``None`` if the storage
+        gives no memory for that (`Storage.row_memory`)."""
+        from aioqueue.core.elements.element_spec import ElementSpec
+        from aioqueue.core.storage.columns import row_writer
+
+        if type(self.spec) is not ElementSpec or self.spec.rows_private:
+            return None
+        return self.spec.element_writer(row_writer(len(self.spec.components)))
 
     def set_spec(self, spec: Spec) -> None:
         """Replace the spec by one whose rows have another form, for the live faces as well."""

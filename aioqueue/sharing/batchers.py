@@ -296,6 +296,10 @@ class RemoteBatcherCore:
             call.priority = int(priority)
         return call
 
+    def note_accepted(self, call: CallOfHandle) -> None:
+        """Note that a call was sent. Its owner adds up the weights."""
+        call.is_accepted = True
+
     def send(self, call: CallOfHandle) -> None:
         """Send a call to the owner.
 
@@ -472,7 +476,8 @@ class RemoteRequest(Request):
     """
 
     __slots__ = (
-        *("_buffers", "_carrier", "_data", "_nbytes", "client", "failure", "number", "put"),
+        *("_buffers", "_carrier", "_data", "_is_open", "_nbytes"),
+        *("client", "failure", "number", "put"),
         "service",
     )
 
@@ -485,7 +490,8 @@ class RemoteRequest(Request):
         self.service = service
         self.host = service.face._core
         self.waker = service.waker
-        self.is_accepted = False
+        self.is_accepted = self.is_taken = self.is_weighed = False
+        self.weight: float = 0
         self.value = self.result = None
         self.context = _NO_CONTEXT
         self.began = perf_counter()
@@ -495,12 +501,16 @@ class RemoteRequest(Request):
         self.put: Put | None = None
         _, self._carrier, self._nbytes = head
         self._data, self._buffers = sealed
+        self._is_open = False
 
     @property
     def nbytes(self) -> int:
         return int(self._nbytes)
 
     def open(self) -> None:
+        if self._is_open:
+            return
+        self._is_open = True
         data, buffers, self._data, self._buffers = self._data, self._buffers, b"", ()
         try:
             self.value = pickle.loads(data, buffers=buffers)
@@ -620,6 +630,8 @@ class BatcherService:
         start = _LENGTH.size + length
         head = json.loads(bytes(data[_LENGTH.size : start]))
         request = RemoteRequest(self, client, number, head, (bytes(data[start:]), buffers))
+        if self._core.admission.examines:
+            request.open()  # its value is checked and weighed before it is a request
         self._enqueue(request, self._core.element(request, head[0]))
         self._requests.add(request)
         client.calls[number] = request
@@ -629,7 +641,7 @@ class BatcherService:
         queue = core.aio
         try:
             queue.enqueue_nowait(element)
-            request.is_accepted = True
+            core.note_accepted(request)
         except QueueFull:
             if core.refuses:
                 raise core.full() from None
@@ -647,7 +659,7 @@ class BatcherService:
             return
         request.put = None
         if put.state is DONE:
-            request.is_accepted = True
+            self._core.note_accepted(request)
         elif put.state is FAILED and self._forget(request):
             request.client.fail(request.number, self._core.refusal())
 
