@@ -69,11 +69,18 @@ def doubled(folder: Path) -> Pipeline[Any]:
     return read_lines(paths_in(folder), seed=1).flat(lambda line: [line + "a", line + "b"])
 
 
+def mixed(folder: Path) -> Pipeline[Any]:
+    paths = paths_in(folder)
+    other = read_lines(paths[5:], seed=2)
+    return read_lines(paths[:5], seed=1).mix(other, weights=[1, 2], seed=3)
+
+
 SHAPES: dict[str, tuple[Callable[[Path], Pipeline[Any]], list[str]]] = {
     "plain": (plain, RECORDS),
     "shuffled": (shuffled, RECORDS),
     "unordered": (unordered, RECORDS),
     "filtered": (filtered, [one for one in RECORDS if not one.endswith("3")]),
+    "mixed": (mixed, RECORDS),
     "flat": (doubled, [one + part for one in RECORDS for part in "ab"]),
     "source": (lambda folder: read_lines(paths_in(folder), seed=1)._pipeline(), RECORDS),
 }
