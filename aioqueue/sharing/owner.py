@@ -130,7 +130,7 @@ class Client:
         self.calls: dict[int, Any] = {}
         self.services: set[Service] = set()
         self.memory: SharedMemory | None = None
-        self.has_gone = False
+        self.has_left = False
         self._postponed: deque[Callable[[], object]] = deque()
         self._answers: list[bytes] = []  # what this round of the thread sends together
 
@@ -480,7 +480,7 @@ class Server:
                 client.socket.receive()
                 self._handle_frames(client)
         self._clients.discard(client)
-        client.has_gone = True
+        client.has_left = True
         self._with_answers.pop(client, None)
         with suppress(KeyError, ValueError):
             self._selector.unregister(client.socket)
