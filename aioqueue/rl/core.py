@@ -104,10 +104,10 @@ class Evaluation:
     """
 
     def __init__(self, number: int, host: RolloutHost | None, work: Any) -> None:
-        self.number = number
-        self.host = host
-        self.work = work
-        self.ended = Gate()
+        self.number: int = number
+        self.host: RolloutHost | None = host
+        self.work: Any = work
+        self.ended: Gate = Gate()
         self.group: Group[Any, Any] | None = None
         self.error: BaseException | None = None
         self.machine_group: MachineGroup | None = None
@@ -121,7 +121,7 @@ class GroupPayload:
     def __init__(self, size: int, evaluation: Evaluation | None = None) -> None:
         self.rollouts: list[Rollout[Any] | None] = [None] * size
         self.public: Group[Any, Any] | None = None
-        self.evaluation = evaluation
+        self.evaluation: Evaluation | None = evaluation
 
 
 class Taker:
@@ -136,11 +136,11 @@ class Taker:
     """
 
     def __init__(self, owner: Owner) -> None:
-        self.gate = Gate()
+        self.gate: Gate = Gate()
         self.batch: Batch[Any, Any] | None = None
-        self.is_end = False
+        self.is_end: bool = False
         self.began = perf_counter()
-        self.owner = owner
+        self.owner: Owner = owner
 
 
 class Publisher:
@@ -155,11 +155,11 @@ class Publisher:
     """
 
     def __init__(self, owner: Owner) -> None:
-        self.owner = owner
-        self.gate = Gate()
-        self.drained = Gate()
+        self.owner: Owner = owner
+        self.gate: Gate = Gate()
+        self.drained: Gate = Gate()
         self.began = perf_counter()
-        self.drain = "no"
+        self.drain: str = "no"
 
 
 def check_answer(is_accepted: Any) -> None:
@@ -197,13 +197,13 @@ class RolloutCore:
         seed: int,
         name: str | None,
     ) -> None:
-        self.machine = machine
+        self.machine: RolloutMachine = machine
         self.next_mark: tuple[int, Mark] = (0, prompts.mark())
         """The ordinal of the prompt that comes next, and where the run is in front of it."""
-        self.prompts = prompts
+        self.prompts: PromptReader = prompts
         self.judge: Final = judge
         self.group_size: Final = group_size
-        self.seed = seed
+        self.seed: int = seed
         self.name: Final = name or f"RolloutQueue-{next(_numbers)}"
         self.policy: Latest[Any] = Latest(name=f"{self.name}.policy")
         self.host: RolloutHost | None = None
@@ -212,10 +212,10 @@ class RolloutCore:
         self.coordinator: object = None
         """The core of the coordinator in which it generates."""
         self.waits: object = None
-        self.pulled_at = 0.0
+        self.pulled_at: float = 0.0
         self._finished = 0
-        self.has_started = False
-        self.given_out = 0
+        self.has_started: bool = False
+        self.given_out: int = 0
         self.over: Gate = Gate()
         self.publication_over: Gate = Gate()
         self.publication_over.open()
@@ -223,14 +223,14 @@ class RolloutCore:
         self.publishers: deque[Publisher] = deque()
         self.takers: deque[Taker] = deque()
         self.calls: dict[RolloutCall, float] = {}
-        self.first_ordinal = 0
+        self.first_ordinal: int = 0
         """The ordinal of the prompt that the reader gives first."""
         self.most_threads: int | None = None
         self._reopens = False
         self.stored: dict[int, tuple[Stored, Group[Any, Any]]] = {}
-        self.times = IdleTimes()
+        self.times: IdleTimes = IdleTimes()
         self.max_in_flight: int | None = None
-        self.seed_was_drawn = False
+        self.seed_was_drawn: bool = False
         self.folder: ResultFolder | None = None
         self._lock = machine_lock()
         self._is_deciding = held_here_check(self._lock)

@@ -78,7 +78,7 @@ class LoopHost(ABC):
         self._timers: dict[object, Callable[[], object]] = {}
         self._threads = ThreadPool(core, self, register)
         self._next = core.first_ordinal
-        self.closes_prompts = False
+        self.closes_prompts: bool = False
 
     # Entered and left by one task.
 

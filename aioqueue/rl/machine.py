@@ -129,20 +129,20 @@ class MachineGroup:
     def __init__(
         self, ordinal: int, prompt: Any, size: int, *, is_evaluation: bool = False
     ) -> None:
-        self.ordinal = ordinal
-        self.prompt = prompt
-        self.size = size
-        self.is_evaluation = is_evaluation
-        self.is_refused = False
-        self.state = _OPEN
+        self.ordinal: int = ordinal
+        self.prompt: Any = prompt
+        self.size: int = size
+        self.is_evaluation: bool = is_evaluation
+        self.is_refused: bool = False
+        self.state: GroupState = _OPEN
         self.version: int | None = None
         self.weight: float = 1
-        self.place = 0
+        self.place: int = 0
         """Its number among the groups that became ready."""
-        self.pending = size
+        self.pending: int = size
         """Rollouts that have neither a result nor failed for good."""
-        self.lost = 0
-        self.next_index = 0
+        self.lost: int = 0
+        self.next_index: int = 0
         """The first rollout that was never started."""
         self.renewed: list[int] = []
         """A heap of the rollouts that are to be started again."""
@@ -176,11 +176,11 @@ class RolloutCall:
     __slots__ = ("attempt", "group", "index", "payload", "state", "version")
 
     def __init__(self, group: MachineGroup, index: int, attempt: int) -> None:
-        self.group = group
-        self.index = index
-        self.attempt = attempt
-        self.version = 0
-        self.state = _STARTED
+        self.group: MachineGroup = group
+        self.index: int = index
+        self.attempt: int = attempt
+        self.version: int = 0
+        self.state: CallState = _STARTED
         self.payload: Any = None
 
     def __repr__(self) -> str:
@@ -265,47 +265,47 @@ class RolloutMachine:
         max_refused: int | None = 10,
         new_payload: Callable[[int], Any] | None = None,
     ) -> None:
-        self.batch_size = batch_size
-        self.steps_ahead = steps_ahead
+        self.batch_size: float = batch_size
+        self.steps_ahead: float = steps_ahead
         self.limit: float = math.inf if limit is None else limit
-        self.order: Final = order
-        self.on_refused: Final = on_refused
-        self.on_error: Final = on_error
-        self.min_group_size: Final = min_group_size
-        self.max_staleness: Final = max_staleness
-        self.on_stale: Final = on_stale
-        self.stale_prompt: Final = stale_prompt
-        self.is_weighed: Final = is_weighed
-        self.max_weight: Final = max_weight
-        self.drop_remainder: Final = drop_remainder
-        self.max_refused: Final = max_refused
+        self.order: Final[Order] = order
+        self.on_refused: Final[OnRefused] = on_refused
+        self.on_error: Final[OnError] = on_error
+        self.min_group_size: Final[int] = min_group_size
+        self.max_staleness: Final[int | None] = max_staleness
+        self.on_stale: Final[OnStale] = on_stale
+        self.stale_prompt: Final[StalePrompt] = stale_prompt
+        self.is_weighed: Final[bool] = is_weighed
+        self.max_weight: Final[float | None] = max_weight
+        self.drop_remainder: Final[bool] = drop_remainder
+        self.max_refused: Final[int | None] = max_refused
         self._new_payload: Final = new_payload
 
-        self.step = 0
-        self.version = 0
-        self.running = 0
+        self.step: int = 0
+        self.version: int = 0
+        self.running: int = 0
         self.error: BaseException | None = None
-        self.has_begun = False
-        self.is_source_ended = False
-        self.is_pulling = False
-        self.is_taking = False
-        self.is_paused = False
+        self.has_begun: bool = False
+        self.is_source_ended: bool = False
+        self.is_pulling: bool = False
+        self.is_taking: bool = False
+        self.is_paused: bool = False
         self.drain: Drain = "no"
         """What the publication waits for; ``"no"`` once that has happened."""
-        self.parks = False
+        self.parks: bool = False
         """Whether calls wait at their safe points for the end of the publication."""
-        self.is_stopped = False
+        self.is_stopped: bool = False
 
-        self.admitted = 0
-        self.trained = 0
-        self.refused = 0
-        self.returned = 0
+        self.admitted: int = 0
+        self.trained: int = 0
+        self.refused: int = 0
+        self.returned: int = 0
         self.dropped: Counter[str] = Counter()
-        self.in_vain = 0
+        self.in_vain: int = 0
         """How many groups in a row were refused or dropped."""
 
-        self.next_ordinal = 0
-        self.ended = OrdinalSet()
+        self.next_ordinal: int = 0
+        self.ended: OrdinalSet = OrdinalSet()
         """The ordinals of the groups that were trained, refused or dropped."""
         self.refused_places: set[int] = set()
         """Ordinals that were empty places in batches when the run was stopped."""

@@ -10,7 +10,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import EllipsisType, TracebackType
-from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 import anyio
 
@@ -26,6 +26,8 @@ from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import hint_attributes, refuse_block, refuse_search
 from aioqueue.base.public_names import describe, public, with_sections
 from aioqueue.base.tracebacks import SHORTENED
+from aioqueue.coordination.aio import Startable
+from aioqueue.coordination.blocking import ThreadStartable
 from aioqueue.coordination.cancellations import running_task
 from aioqueue.errors import (
     DeadlineExceededError,
@@ -107,6 +109,10 @@ class Publication(NamedTuple):
 
     version: int
     before: int
+
+
+class Generating(Startable, ThreadStartable, Protocol):
+    """What `RolloutQueue.generate` returns: coordinators of both faces can start it."""
 
 
 Drain = bool | Literal["safe"]
@@ -194,7 +200,7 @@ class RolloutQueueFace(Generic[P, R]):
         timeout: float | None = None,
         where: Literal["task", "thread"] | None = None,
         workers: int | None = None,
-    ) -> Generation:
+    ) -> Generating:
         """Return what generates the rollouts: pass it to `Coordinator.start`, of either face.
 
         The function is called with a prompt and a `Rollout`, and returns the sample. A coroutine

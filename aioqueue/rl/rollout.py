@@ -217,11 +217,11 @@ class Group(Generic[P, R]):
         version: int,
         staleness: int,
     ) -> None:
-        self.prompt = prompt
-        self.ordinal = ordinal
-        self.rollouts = rollouts
-        self.version = version
-        self.staleness = staleness
+        self.prompt: P = prompt
+        self.ordinal: int = ordinal
+        self.rollouts: tuple[Rollout[R], ...] = rollouts
+        self.version: int = version
+        self.staleness: int = staleness
         self.info: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -237,9 +237,9 @@ class Step:
     __slots__ = ("core", "number", "parts")
 
     def __init__(self, core: Reports, number: int) -> None:
-        self.core = core
-        self.number = number
-        self.parts = 1
+        self.core: Reports = core
+        self.number: int = number
+        self.parts: int = 1
 
     def is_last_part(self) -> bool:
         """Count a part that is done. Called under the lock."""
@@ -272,8 +272,8 @@ class Batch(Generic[P, R]):
         groups: Sequence[Group[P, R]],
     ) -> None:
         self._step = None if core is None else Step(core, step)
-        self.step = step
-        self.version = version
+        self.step: int = step
+        self.version: int = version
         self.groups: tuple[Group[P, R], ...] = tuple(groups)
 
     def __repr__(self) -> str:
