@@ -98,6 +98,8 @@ class QueueCore:
             raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
         self.name: str = name or f"{kind}-{next(_numbers)}"
         self.is_named: bool = bool(name)
+        self.series_name: str | None = None
+        """The name under which monitors add it up with others; ``None`` for its own."""
         lock = machine_lock()
         self.copier: BatchCopier = BatchCopier(storage, lock)
         self.machine: Machine = Machine(
