@@ -1,4 +1,4 @@
-"""Handles of queues: how they reach another process, what they are there, and how they come home."""
+"""Handles of queues: how they reach another process, what they are there, how they come home."""
 
 from __future__ import annotations
 
@@ -376,7 +376,7 @@ def test_a_thread_whose_loop_runs_may_not_wait_for_a_name() -> None:
     async def main() -> None:
         aioqueue.connect("nothing", 5.0)
 
-    with pytest.raises(RuntimeError, match="asyncio.to_thread"):
+    with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
         asyncio.run(main())
 
 
