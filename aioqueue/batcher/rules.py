@@ -429,7 +429,8 @@ class BatcherCore:
             weight: that of the batch so far.
 
         Returns:
-            The request, whose caller still waits; ``None`` if there is none, or it is too heavy.
+            The request, whose caller still waits; ``None`` if the queue is empty, or
+            the next one is too heavy.
         """
         assert self.max_batch_weight is not None
         face: Any = self.aio
@@ -536,7 +537,9 @@ class BatcherCore:
 
     def finish_one(self, request: Request, outcome: Any, seconds: float) -> None:
         """Give one caller of a batch its outcome; the worker is not done with the batch yet."""
-        if isinstance(outcome, BaseException):
+        if request.is_sealed:
+            outcome = request.sealed(outcome)
+        elif isinstance(outcome, BaseException):
             outcome = copy_for_caller(outcome, is_shared=True)
         apply_deferred(self._finish_one, request, outcome, seconds)
 
@@ -565,7 +568,7 @@ class BatcherCore:
         ]
         if self.has_sealed:
             owned = [
-                request.sealed(one) if request.is_sealed else one
+                request.sealed(one) if request.is_sealed and request.state is PENDING else one
                 for request, one in zip(batch, owned, strict=True)
             ]
         apply_deferred(self._finish, batch, owned, seconds)

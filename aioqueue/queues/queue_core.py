@@ -114,6 +114,8 @@ class QueueCore:
 
     def _describe_elements(self, kind: str, spec: Spec, storage: Storage, keep: int) -> None:
         """Set the rest of the fields; the core of a queue of another process does so, too."""
+        self.series_name: str | None = None
+        """The name under which monitors add it up with others; ``None`` for its own."""
         self.kind: str = kind
         self.spec: Spec = spec
         self.storage: Storage = storage

@@ -227,7 +227,7 @@ def _content(file: IO[bytes]) -> dict[str, Any] | None:
     return found
 
 
-def look_up(name: str) -> tuple[tuple[str, str, int], int] | None:
+def find_name(name: str) -> tuple[tuple[str, str, int], int] | None:
     """Return where the object of a name is; ``None`` if nobody shares one."""
     path = _path_of(folder(), name)
     if _remove_if_stale(path) is None:

@@ -48,7 +48,7 @@ class Room(Attempt):
     __slots__ = ()
 
 
-class Call(Protocol):
+class SentCall(Protocol):
     """A call that has been sent, and has not ended. The reader calls the methods, under no lock.
 
     Attributes:
@@ -94,7 +94,7 @@ class Connection:
         self.peer = Peer(peer_pid(connected) or address.pid)
         self.memory: SharedMemory | None = None
         self._lock = machine_lock()  # guards what follows
-        self._calls: dict[int, Call] = {}  # those that expect an answer, by slot: see `memory`
+        self._calls: dict[int, SentCall] = {}  # those that expect an answer, by slot: see `memory`
         self._held: set[int] = set()  # slots of calls that were answered, and are not settled
         self._last_number = 0
         self._to_acknowledge: list[int] = []
@@ -132,15 +132,15 @@ class Connection:
 
     # Calls.
 
-    def begin(self, call: Call, kind: int, body: bytes) -> None:
-        """Send a call. Its answer comes by `Call.answered`, or `Call.cut_off` is called.
+    def begin(self, call: SentCall, kind: int, body: bytes) -> None:
+        """Send a call. Its answer comes by `SentCall.answered`, or `SentCall.cut_off` is called.
 
         The caller sees to it that somebody reads: `need_reader`, or a `CallerWaker`.
         """
         call_with_lock(self._lock, self._register, call)
         self.send(kind, call.thing, call.number, body)
 
-    def _register(self, call: Call) -> None:
+    def _register(self, call: SentCall) -> None:
         calls = self._calls
         if len(calls) + len(self._held) >= SLOTS:
             raise RuntimeError(
@@ -171,12 +171,12 @@ class Connection:
     def _note_flushed(self) -> None:
         self._when_flushed = [make_room for make_room in self._when_flushed if make_room()]
 
-    def forget(self, call: Call) -> None:
+    def forget(self, call: SentCall) -> None:
         """Forget a call that expects no answer any more."""
         if self._calls.get(call.number % SLOTS) is call:
             self._calls.pop(call.number % SLOTS, None)
 
-    def forget_unless(self, call: Call, is_cancelled: Callable[[], bool]) -> None:
+    def forget_unless(self, call: SentCall, is_cancelled: Callable[[], bool]) -> None:
         """Forget a call that was answered, unless it is being cancelled and expects a word on that.
 
         Args:
@@ -185,11 +185,11 @@ class Connection:
         """
         call_with_lock(self._lock, self._forget_unless, call, is_cancelled)
 
-    def _forget_unless(self, call: Call, is_cancelled: Callable[[], bool]) -> None:
+    def _forget_unless(self, call: SentCall, is_cancelled: Callable[[], bool]) -> None:
         if not is_cancelled():
             self.forget(call)
 
-    def hold(self, call: Call) -> None:
+    def hold(self, call: SentCall) -> None:
         """Keep the slot of a call that was answered, until it is settled."""
         self._held.add(call.number % SLOTS)
 
@@ -197,13 +197,13 @@ class Connection:
         """Free the slot of a call."""
         self._held.discard(number % SLOTS)
 
-    def _expect(self, call: Call) -> None:
+    def _expect(self, call: SentCall) -> None:
         if self._end is None:
             self._calls[call.number % SLOTS] = call
         else:
             call.cut_off()
 
-    def cancel(self, call: Call, body: bytes = b"") -> None:
+    def cancel(self, call: SentCall, body: bytes = b"") -> None:
         """Ask the owner to end a call. Its word comes as an answer."""
         call_with_lock(self._lock, self._expect, call)
         self.send(frames.CANCEL, call.thing, call.number, body)
@@ -298,7 +298,7 @@ class Connection:
             WorkerDiedError: the owner has died.
             TimeoutError: the owner has not answered in time: it may be stopped.
         """
-        request = Request(self, thing)
+        request = ImmediateCall(self, thing)
         deadline = None if seconds is None else perf_counter() + seconds
         try:
             self.begin(request, kind, body)
@@ -321,7 +321,7 @@ class Connection:
 
     @property
     def ended_in_order(self) -> bool:
-        return self._end is not None and self._has_said_bye
+        return self._end is not None and self._got_bye
 
     def end_error(self) -> BaseException:
         """Make the error of a call that the owner will not answer."""
@@ -408,7 +408,7 @@ class Connection:
             self.socket.receive()
             self._handle_frames()
         except EOFError:
-            if self._has_said_bye:
+            if self._got_bye:
                 self._finish(self._ended_error)
             else:
                 # A process closes its sockets a moment before it has ended, in the way to report.
@@ -420,7 +420,7 @@ class Connection:
                 lambda: WorkerDiedError(f"the process that shares it (pid {self.peer.pid}): {why}")
             )
 
-    _has_said_bye = False
+    _got_bye = False
 
     def _ended_error(self) -> BaseException:
         return WorkerDiedError(f"the process that shares it (pid {self.peer.pid}) has ended")
@@ -446,7 +446,7 @@ class Connection:
                 if listener is not None:
                     listener(body)
             elif kind == frames.BYE:
-                self._has_said_bye = True
+                self._got_bye = True
             elif kind == frames.HELLO:
                 check_version(body)
             frame_socket.drop_frame()
@@ -545,7 +545,7 @@ class Connection:
         """End the connection: no call will be answered any more."""
         call_with_lock(self._lock, self._set_end, error)
         self._cut_off_all()
-        if not self._has_said_bye:
+        if not self._got_bye:
             addresses.remove_files_of(self.address.path)
         self._give_role_to_thread()
 
@@ -653,7 +653,7 @@ class CallerWaker:
             connection.leave_role()
 
 
-class Request:
+class ImmediateCall:
     """A call that the owner answers at once."""
 
     __slots__ = ("_body", "_connection", "_kind", "has_ended", "number", "thing", "waker")

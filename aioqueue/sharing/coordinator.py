@@ -30,6 +30,7 @@ from time import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from aioqueue.coordination.classify import Classification, classify
 from aioqueue.coordination.coordinator import BlockingCoordinator, Coordinator
 from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.methods import CoordinatorFace
@@ -377,7 +378,7 @@ class CoordinatorService:
 
     def _answer_now(self, client: Client, number: int, value: Any) -> None:
         self._waiting.pop((client, number), None)
-        if not client.has_gone:
+        if not client.has_left:
             client.answer(number, pickle.dumps(value))
 
     # In the thread of the connection.
@@ -410,7 +411,7 @@ class CoordinatorService:
                 state.life, state.has_left = report.life, False
             answer(register.report(report))
         elif method in ("news", "wait_ended"):
-            has_left = bool if client is None else partial(getattr, client, "has_gone")
+            has_left = bool if client is None else partial(getattr, client, "has_left")
             getattr(register, method)(*arguments, answer, has_left)
         elif method == "ask":
             self._ask_all(arguments[0], arguments[1], answer)
@@ -742,6 +743,17 @@ class ProcessCore(ProcessMember):
         # A stop from before is known once this process and the owner have heard of each other.
         self.settle()
         _end_with_process(self)
+
+    def stop(self, error: BaseException | None, worker: str) -> None:
+        # A stop closes queues. That a shared queue is closed may be seen here before the stop has
+        # come: the owner knows whether there is one, of which this would be a consequence.
+        if (
+            error is not None
+            and not self.stopped.is_open
+            and classify(error, self.clean_types, stopping=True) is Classification.STOP
+        ):
+            self.settle()
+        super().stop(error, worker)
 
     def settle(self) -> None:
         """Wait, for a limited time, until the owner knows this process, and the other way round."""

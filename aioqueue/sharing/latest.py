@@ -223,7 +223,7 @@ class LatestService:
     def answer(self, call: _RemoteReading) -> None:
         """Send what a reading has found, once."""
         client, number = call.client, call.number
-        if call.is_answered or client.has_gone or client.calls.get(number) is not call:
+        if call.is_answered or client.has_left or client.calls.get(number) is not call:
             return
         self._end(call)
         reading = call.reading
@@ -357,11 +357,11 @@ class RemoteLatestCore(LatestCore):
     def __init__(self, address: Address, thing: int, name: str) -> None:
         self.address = address
         self.thing = thing
-        self._begin_anew()
+        self._reset()
         super().__init__(name)
         self.shared = self
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._kept = _Kept(0, b"", None)
         self._calls: dict[PendingRead, _ReadingCall] = {}
         self._opening = machine_lock()
@@ -373,7 +373,7 @@ class RemoteLatestCore(LatestCore):
     def adopt_in_fork(self, face: LatestFace[Any]) -> None:
         """Begin anew in a fork: nothing that the parent waits for is waited for there."""
         if self._connection is not None or self._calls or self._kept.version:
-            self._begin_anew()
+            self._reset()
         self.renew()
 
     @property

@@ -133,13 +133,13 @@ def died_error(what: str, peer: Peer) -> WorkerDiedError:
 
 def how_ended(pid: int, code: int | None) -> str:
     """Describe how a process has ended."""
-    who = f"(pid {pid}) " if pid else ""
+    process = f"(pid {pid}) " if pid else ""
     if code is None:
-        return f"{who}has ended; its exit status is known to its parent only"
+        return f"{process}has ended; its exit status is known to its parent only"
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        return f"{who}was killed by {name}"
-    return f"{who}has ended with exit code {code}"
+        return f"{process}was killed by {name}"
+    return f"{process}has ended with exit code {code}"

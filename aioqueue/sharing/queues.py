@@ -367,7 +367,7 @@ class QueueService:
     def answer(self, call: _RemoteCall) -> None:
         """Send what has become of a call, once."""
         client, attempt, number = call.client, call.attempt, call.number
-        if call.is_answered or client.has_gone or client.calls.get(number) is not call:
+        if call.is_answered or client.has_left or client.calls.get(number) is not call:
             return
         if attempt.state is PENDING:
             return
@@ -426,7 +426,8 @@ class QueueService:
             (index,) = _INDEX.unpack(body)
             self._end_unreadable(call, index)
             return b""
-        return self._end_call(call)
+        word: bytes = self._end_call(call)
+        return word
 
     def _end_call(self, call: _RemoteCall) -> bytes:
         """Withdraw the attempt of a call; return what has become of it."""
@@ -638,8 +639,8 @@ class AttemptCall:
         "__weakref__",
         "attempt",
         "body",
-        "connection",
         "caller",
+        "connection",
         "is_cancelled",
         "is_refused",
         "kind",

@@ -7,7 +7,7 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -73,8 +73,10 @@ class Child:
 
     def wait(self) -> None:
         """Wait for its end. (`Process.join` would also wait for its forks.)"""
-        with suppress(ChildProcessError):  # somebody has asked for its exit code
+        try:
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:  # a fork server's, or somebody has asked for its exit code
+            self.process.join(PATIENCE)
 
     def end(self) -> None:
         if self.process.exitcode is None:

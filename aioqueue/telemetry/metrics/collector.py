@@ -367,8 +367,9 @@ class Collector:
         queues of consecutive runs have one series, and those of concurrent runs have several.
         """
         if core.is_named:
-            self._add_queue(core, core.name, now)
-            return core.name
+            name = core.series_name or core.name
+            self._add_queue(core, name, now)
+            return name
         for number in count():
             key = (core.kind, number)
             parts = self._queues[key].parts() if key in self._queues else []
@@ -379,7 +380,7 @@ class Collector:
 
     def _add_queue(self, core: QueueCore, key: Hashable, now: float) -> None:
         if key not in self._queues:
-            self._queues[key] = _Series(core.name, final_queue_numbers)
+            self._queues[key] = _Series(core.series_name or core.name, final_queue_numbers)
         series = self._queues[key]
         if core.name != series.name:
             self._labels[core.name] = series.name

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -67,6 +68,11 @@ def test_callers_that_wait_for_room_proceed_in_their_order(child: Start) -> None
     assert [queue.dequeue()[0] for _ in range(29)] == [n for n in range(30) if n != 20]
 
 
+def has_begun(machine: Any, n: int) -> bool:
+    """Whether n enqueues have been sent, or wait for room."""
+    return len(machine._calls) + len(machine._rooms) == n
+
+
 def test_threads_that_wait_for_room(child: Start) -> None:
     owning, queue = stopped_owner(child)
     connection = queue._machine.connection()
@@ -81,9 +87,11 @@ def test_threads_that_wait_for_room(child: Start) -> None:
                 ends.append(error)
 
     threads = [threading.Thread(target=put) for _ in range(8)]
-    for thread in threads:
+    for number, thread in enumerate(threads):
         thread.start()
-    spin_until(lambda: len(queue._machine._rooms) >= 2)
+        # One after the other: those of one moment all see the same room.
+        spin_until(partial(has_begun, queue._machine, number + 1))
+    assert len(queue._machine._rooms) >= 2
     assert connection.socket.outgoing_bytes < 8 * MEBIBYTE
     with pytest.raises(DeadlineExceededError):  # it waits for room, too, and has sent nothing
         queue.enqueue(bytes(MEBIBYTE), timeout=0.01)
@@ -131,6 +139,7 @@ def test_answers_for_a_client_that_does_not_read(child: Start) -> None:
     queue = sync.FIFOQueue(None).share()
     stopped = child(take_and_stop, queue, talks=True)
     stopped.says()
+    os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
     spin_until(lambda: queue.statistics().waiting_dequeues == 200)
     element = os.urandom(60_000)  # small enough to go through the socket
     for _ in range(200):
@@ -148,7 +157,8 @@ def wait_in_tasks(queue: Any, n: int, pipe: Any) -> Any:
         tasks = [asyncio.ensure_future(queue.aio.dequeue()) for _ in range(n)]
         await asyncio.sleep(0)
         pipe.send(threading.active_count())
-        return await asyncio.gather(*tasks)
+        found: list[int] = await asyncio.gather(*tasks)
+        return found
 
     return asyncio.run(main())
 

@@ -30,7 +30,8 @@ def cancel_in_a_busy_loop(queue: Any, rounds: int) -> list[int]:
         for _ in range(rounds):
             task = asyncio.ensure_future(queue.dequeue())
             await asyncio.sleep(0)
-            time.sleep(chance.uniform(0, 0.0005))  # the answer comes while the loop is busy
+            # The answer comes while the loop is busy.
+            time.sleep(chance.uniform(0, 0.0005))  # noqa: ASYNC251
             if chance.random() < 0.5:
                 await asyncio.sleep(0)
             task.cancel()
@@ -72,7 +73,7 @@ def cancel_enqueues(queue: Any, rounds: int) -> tuple[list[int], int]:
 
             task = asyncio.ensure_future(put())
             await asyncio.sleep(0)
-            time.sleep(number % 5 * 0.0002)
+            time.sleep(number % 5 * 0.0002)  # noqa: ASYNC251
             task.cancel()
             await asyncio.wait([task])
             assert task.cancelled()
@@ -226,7 +227,7 @@ def test_cancelled_answers_give_their_memory_back(child: Start) -> None:
         seen += [one.memory for one in owner.server().clients if one.memory not in seen]
     cancelling.result()
     assert seen
-    assert all(memory.is_empty for memory in seen)
+    assert all(memory is not None and memory.is_empty for memory in seen)
     assert queue.dequeue().nbytes == 1 << 20
 
 
