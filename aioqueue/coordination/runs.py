@@ -216,6 +216,17 @@ class Run:
         self.meters[plan] = Meter(plan.name)
         return plan
 
+    def start_each(self, start: Callable[[WorkerPlan], object]) -> None:
+        """Start the workers one by one. If that fails, the run ends, as in `starting`."""
+        plan = None
+        try:
+            for plan in self.plans:
+                self._unstarted.discard(plan)
+                start(plan)
+        except BaseException as error:
+            self._could_not_start([] if plan is None else [plan], error)
+            raise
+
     @contextmanager
     def starting(self, plans: Iterable[WorkerPlan]) -> Iterator[None]:
         """Start workers in this context. If that fails, for want of threads say, the run ends."""
@@ -223,13 +234,16 @@ class Run:
         try:
             yield
         except BaseException as error:
-            # Those that run end by the stop. Those that were not started never report an end, and
-            # the count would keep the queue open: they are counted here.
-            self._record_failure(error)
-            self.cancel()
-            for plan in [*plans, *self._unstarted, *self.added_workers.take_waiting()]:
-                self.worker_ended(plan, None)
+            self._could_not_start(plans, error)
             raise
+
+    def _could_not_start(self, plans: Iterable[WorkerPlan], error: BaseException) -> None:
+        # Those that run end by the stop. Those that were not started never report an end, and
+        # the count would keep the queue open: they are counted here.
+        self._record_failure(error)
+        self.cancel()
+        for plan in [*plans, *self._unstarted, *self.added_workers.take_waiting()]:
+            self.worker_ended(plan, None)
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedStage:
         workers = tuple(plan.explained(frames) for plan in list(self.meters))
@@ -325,7 +339,9 @@ class Run:
             call.renew()
             if may_continue() and not meter.calls:
                 # An op that returns coroutines returns one each time: later calls need no check.
-                refuse_returned_coroutine(f"enqueue op {function_name(op)!r}", await op())
+                result = await op()
+                if result is not None:
+                    refuse_returned_coroutine(f"enqueue op {function_name(op)!r}", result)
                 meter.calls += 1
             while may_continue():
                 for _ in range(cooperative.calls):
@@ -394,7 +410,8 @@ class Run:
                 if meaning is Classification.END:
                     # The input has ended because of a failure upstream, if there is a cause. It
                     # becomes the cause of this queue's end, too, so that consumers see it.
-                    self._record_failure(cause_of(error))
+                    if (cause := cause_of(error)) is not None:
+                        self._record_failure(cause)
                 if meaning is not Classification.STOP:
                     self._end_reason = format_end(error)
                 if meaning is Classification.FAILURE:

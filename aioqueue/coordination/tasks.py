@@ -222,6 +222,9 @@ class Tasks(ABC):
         """Cancel all tasks that were not cancelled yet. Call it in their own thread."""
         self.stop(list(self._scopes))
 
+    def scopes(self) -> list[WorkerScope]:
+        return list(self._scopes)
+
     def running(self) -> list[StartedTask]:
         return list(self._scopes.values())
 
