@@ -13,7 +13,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from aioqueue.base.arguments import EnqueueOp, function_name, is_coroutine_function
+from aioqueue.base.arguments import EnqueueOp, function_name
 from aioqueue.base.display_text import LogLines, on_one_line
 from aioqueue.base.folded_lines import folded
 from aioqueue.coordination.cancellations import Call, is_cancellation, running_task
@@ -500,15 +500,16 @@ class WorkerPlan:
 
     Args:
         op: what the worker calls.
-        work: what the name of the worker says that it does.
         number: tells the worker from the others of the run.
+        work: what the name of the worker says that it does.
+        is_task: whether it is a task, as its op is a coroutine function; else it is a thread.
     """
 
     __slots__ = ("has_ended", "is_task", "name", "number", "op", "owner", "paused")
 
-    def __init__(self, op: EnqueueOp, work: str, number: int) -> None:
+    def __init__(self, op: EnqueueOp, number: int, work: str, is_task: bool) -> None:
         self.op: EnqueueOp = op
-        self.is_task: bool = is_coroutine_function(op)
+        self.is_task: bool = is_task
         self.number: int = number
         self.name: str = f"aioqueue-{work}-{number}"
         self.owner: Owner | None = None  # the thread or task, once it has begun
