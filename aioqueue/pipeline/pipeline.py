@@ -753,7 +753,12 @@ class Stages(RunMethods[T_co]):
         return self._with(ToDevice.of(device, buffer_size))
 
     def shard(
-        self, rank: int, ranks: int, *, uneven: Literal["pad", "drop", "allow"] = "pad"
+        self,
+        rank: int,
+        ranks: int,
+        *,
+        uneven: Literal["pad", "drop", "allow"] = "pad",
+        by: Literal["item", "file"] = "item",
     ) -> Pipeline[T_co]:
         """Read one rank's shard of the source, in data-parallel training.
 
@@ -762,11 +767,17 @@ class Stages(RunMethods[T_co]):
         batches; if one took fewer steps, the others would deadlock in all-reduce. If a rank skips
         items, it repeats its latest examples of the epoch in their place.
 
+        A reader of files has no random access. So each rank reads all files, and drops the records
+        of the others. With ``by="file"``, each rank reads its own files only.
+
         Args:
             rank: the rank of this program, ``0 <= rank < ranks``.
             ranks: how many ranks there are. All must have the same source, seed and stages.
             uneven: what to do if the items do not divide evenly: ``"pad"`` repeats the first items
                 of the last round; ``"drop"`` drops that round; ``"allow"`` lets ranks differ.
+            by: what the ranks divide: ``"item"``, one item after another; or ``"file"``, the files
+                of a reader, each read by one rank as a whole. Ranks have different numbers of
+                records then, so it needs ``uneven="allow"``.
 
         Raises:
             InvalidArgumentError: an argument is wrong; or the number of batches depends on the
@@ -774,7 +785,7 @@ class Stages(RunMethods[T_co]):
         """
         from aioqueue.pipeline.stages.shard import Shard
 
-        return self._with(Shard.of(rank, ranks, uneven))
+        return self._with(Shard.of(rank, ranks, uneven, by))
 
 
 @public("aioqueue.inputs", hints="inputs")

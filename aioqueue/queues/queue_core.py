@@ -99,6 +99,8 @@ class QueueCore:
             raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
         self.name: str = name or f"{kind}-{next(_numbers)}"
         self.is_named: bool = bool(name)
+        self.series_name: str | None = None
+        """The name under which monitors add it up with others; ``None`` for its own."""
         lock = machine_lock()
         self.copier: BatchCopier = BatchCopier(storage, lock)
         self.machine: Machine = Machine(
@@ -434,7 +436,7 @@ class QueueFace(QueueMethods[ElementT]):
     def __repr__(self) -> str:
         core = self._core
         try:
-            counts = self._machine.statistics()
+            counts = core.recent_statistics()
         except RuntimeError:  # the queue of a parent process; see `aioqueue.system.forks`
             return f"<{type(self).__module__}.{core.label} of another process>"
         size, capacity, max_bytes = counts.size, counts.capacity, counts.max_bytes
@@ -445,7 +447,7 @@ class QueueFace(QueueMethods[ElementT]):
             inside += ", unbounded"
         inside += f", {counts.granted} granted" if counts.granted else ""
         inside += f", {counts.claimed} claimed" if counts.claimed else ""
-        state = self._machine.state
+        state = core.recent_state()
         suffix = "" if state is QueueState.OPEN else f", {state.value}"
         return f"<{type(self).__module__}.{core.label} [{core.spec!r}] {inside}{suffix}>"
 

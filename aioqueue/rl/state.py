@@ -1,4 +1,4 @@
-"""The state of a run, as a document of plain JSON types; and the results that are stored with it."""
+"""The state of a run, a document of plain JSON types, and the results that are stored with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def checked_state(state: Any) -> Mapping[str, Any]:
     """Return the content of a state.
 
     Raises:
-        InvalidArgumentError: it is none, or damaged.
+        InvalidArgumentError: it is something else, or damaged.
     """
     if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
         raise InvalidArgumentError(

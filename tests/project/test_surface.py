@@ -193,6 +193,7 @@ class TestNames:
             "QueueState",
             "RandomShuffleQueue",
             "Restart",
+            "StarvedError",
             "Statistics",
             "StillRunningError",
             "UndeliveredError",
@@ -200,6 +201,7 @@ class TestNames:
             "WorkerDiedError",
             "__compiled__",
             "__version__",
+            "connect",
             "explain",
             "explain_on_signal",
             "full_tracebacks",
@@ -220,6 +222,7 @@ class TestNames:
             "PriorityQueue",
             "QueueRunner",
             "RandomShuffleQueue",
+            "connect",
         )
 
     @pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
