@@ -139,7 +139,7 @@ class Taker:
         self.gate: Gate = Gate()
         self.batch: Batch[Any, Any] | None = None
         self.is_end: bool = False
-        self.began = perf_counter()
+        self.began: float = perf_counter()
         self.owner: Owner = owner
 
 
@@ -158,7 +158,7 @@ class Publisher:
         self.owner: Owner = owner
         self.gate: Gate = Gate()
         self.drained: Gate = Gate()
-        self.began = perf_counter()
+        self.began: float = perf_counter()
         self.drain: str = "no"
 
 
