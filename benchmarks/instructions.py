@@ -40,6 +40,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import rollouts
+from benchmarks.rollouts import GROUP
 from benchmarks.callgrind import SLOWER, counters
 
 __all__ = ("PATHS", "Record", "compare", "counted", "table")
@@ -307,6 +309,13 @@ def _bare_tasks() -> Run:
     return _in_loop(main)
 
 
+def _rollouts(train: Callable[[Any, int], Any]) -> Run:
+    async def generate(prompt: Any, rollout: Any) -> Any:
+        return await _one_round(prompt)
+
+    return _in_loop(lambda n: train(generate, n // GROUP))
+
+
 def _session() -> Run:
     import aioqueue.compat.v1 as tf
 
@@ -385,6 +394,9 @@ def _paths() -> Iterator[Way]:
     for ordered, how in ((True, "in order"), (False, "as they come")):
         title = f"a pipeline on a hundred such tasks, {how}"
         yield Way(title, partial(_tasks, 100, ordered), 1280)
+    title = "a rollout of a group of 8, which waits for a round"
+    yield Way(title, partial(_rollouts, rollouts.ours), 320)
+    yield Way(f"{title}: by hand", partial(_rollouts, rollouts.by_hand), 320, peer_of=title)
     yield Way("two calls of `Session.run`", _session, 100)
 
 

@@ -5,10 +5,10 @@ for is done after the release (`_perform`). What comes out of order between thre
 call that is started after it was cancelled finds that it may not enter; a cancellation that comes
 before its start finds nothing to cancel.
 
-A trainer waits as a `Taker`, in the order of the requests. Only the first one has asked the machine.
-A step is granted to it under the lock, and is handed out when it *commits*: in asyncio a task may be
-cancelled after the grant and before it runs. Then the step is given back, which is always possible,
-since nobody else is granted one in between.
+A trainer waits as a `Taker`, in the order of the requests. Only the first one has asked the
+machine. A step is granted to it under the lock, and is handed out when it *commits*: in asyncio a
+task may be cancelled after the grant and before it runs. Then the step is given back, which is
+always possible, since nobody else is granted one in between.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from aioqueue.rl.machine import Group as MachineGroup
 from aioqueue.rl.prompts import Mark, PromptReader
 from aioqueue.rl.report import place_of_call
 from aioqueue.rl.rollout import Batch, Group, Rollout, Step
-from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock
+from aioqueue.system.locks import call_with_lock, held_here_check, machine_lock
 from aioqueue.telemetry.explain.explanation import format_seconds
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
@@ -188,7 +188,7 @@ class RolloutCore:
         self.prompts = prompts
         self.judge: Final = judge
         self.group_size: Final = group_size
-        self.seed: Final = seed
+        self.seed = seed
         self.name: Final = name or f"RolloutQueue-{next(_numbers)}"
         self.policy: Latest[Any] = Latest(name=f"{self.name}.policy")
         self.host: Host | None = None
@@ -215,6 +215,7 @@ class RolloutCore:
         self.stored: dict[int, tuple[Stored, Group[Any, Any]]] = {}
         self.times = IdleTimes()
         self._lock = machine_lock()
+        self._is_deciding = held_here_check(self._lock)
         self._local = threading.local()
 
     def __str__(self) -> str:
@@ -237,7 +238,7 @@ class RolloutCore:
                 return
 
     def _close_host(self) -> bool:
-        """Let the host start no more calls, unless an evaluation needs it. Return whether it may."""
+        """Let the host start no more calls, unless an evaluation needs it; return whether so."""
         if self.machine.is_stopped:
             return True  # the calls are cancelled, and report their ends
         if self.machine.evaluations:
@@ -260,8 +261,7 @@ class RolloutCore:
         Returns:
             The result, if there is one.
         """
-        lock = self._lock
-        if is_held_here(lock):
+        if self._is_deciding():
             # A signal handler, or a finalizer, in the middle of another event of this thread.
             # Nobody joins the thread: this one holds the lock that it needs.
             call = partial(self.apply, event, *args)
@@ -270,7 +270,11 @@ class RolloutCore:
         if running_loop() is None and threading.get_ident() == _main_thread and not in_trio():
             # Ctrl-C may raise anywhere in a plain script, and must not leave an event half-made.
             return self._apply_elsewhere(event, args)
-        result = call_with_lock(lock, self._decide, event, args)
+        return self._apply_here(event, *args)
+
+    def _apply_here(self, event: Callable[..., Any], *args: Any) -> Any:
+        """Do the same in code of an event loop or of a worker, which Ctrl-C does not interrupt."""
+        result = call_with_lock(self._lock, self._decide, event, args)
         if type(result) is tuple:
             result, effects = result
         else:
@@ -372,13 +376,12 @@ class RolloutCore:
     # ---- calls -------------------------------------------------------------------------------
 
     def enter(self, call: Call, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
-        """Report that the first step of a call runs. Return its rollout; ``None`` if it must not."""
+        """Report that the first step of a call runs; return its rollout, or ``None`` to end."""
         if not call_with_lock(self._lock, self.machine.enter, call):
-            self.apply(self.machine.turned_away, call)
+            self._apply_here(self.machine.turned_away, call)
             return None
         self.calls[call] = perf_counter()
-        rollout = kind(self, call, self.seed)
-        return rollout
+        return kind(self, call, self.seed)
 
     def finished(self, call: Call, rollout: Rollout[Any], result: Any) -> None:
         """Report what the user's function has returned."""
@@ -386,10 +389,9 @@ class RolloutCore:
         rollout.result = result
         rollout._end()
         self._finished += 1
-        group = call.group
         if call.is_current:
-            group.payload.rollouts[call.index] = rollout
-        self.apply(self.machine.finished, call)
+            call.group.payload.rollouts[call.index] = rollout
+        self._apply_here(self.machine.finished, call)
 
     def call_ended(self, call: Call) -> None:
         """Report that a cancelled call has ended."""
@@ -426,10 +428,8 @@ class RolloutCore:
         return retry == "later"
 
     def _describe(self, call: Call, error: BaseException) -> None:
-        add_note(
-            error,
-            f"{self.describe_call(call)}, attempt {call.attempt}, version {call.version}, in {self}",
-        )
+        which = f"attempt {call.attempt}, version {call.version}"
+        add_note(error, f"{self.describe_call(call)}, {which}, in {self}")
 
     def describe_call(self, call: Call) -> str:
         """Return how messages call a rollout."""

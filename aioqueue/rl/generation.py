@@ -40,7 +40,6 @@ def checked_work(
     timeout: float | None,
     where: str | None,
     workers: int | None,
-    limit: int | None,
     argument: str = "generate",
 ) -> Work:
     """Check a function that generates, and its options.
@@ -84,7 +83,7 @@ def checked_work(
                 f"workers: got {workers} for a coroutine function, whose calls are tasks; expected"
                 " max_in_flight of the RolloutQueue"
             )
-    threads = workers or min(_MOST_THREADS, _MOST_THREADS if limit is None else max(limit, 1))
+    threads = workers or _MOST_THREADS
     policy = FailurePolicy(retry or "stop", None, has_quarantine=False)
     return Work(function, is_async=is_async, policy=policy, timeout=timeout, threads=threads)
 

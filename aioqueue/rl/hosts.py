@@ -126,9 +126,12 @@ class LoopHost(ABC):
         if not work.is_async:
             self._threads.add(call, work)
         elif threading.get_ident() == self._thread:
-            self._start(partial(self._run, call, work), call)
+            self._start_call(call, work)
         else:
-            self._call_soon(partial(self._start, partial(self._run, call, work), call))
+            self._call_soon(partial(self._start_call, call, work))
+
+    def _start_call(self, call: Call, work: Work) -> None:
+        self._start(partial(self._run, call, work), call)
 
     def _work_of(self, call: Call) -> Work:
         evaluation = call.group.payload.evaluation
@@ -325,6 +328,12 @@ class _AsyncioHost(LoopHost):
             self._by_call[call] = task
         task.add_done_callback(self._on_end)
 
+    def _start_call(self, call: Call, work: Work) -> None:
+        task = self._loop.create_task(self._run(call, work), context=self._context.copy())
+        self._tasks[task] = call
+        self._by_call[call] = task
+        task.add_done_callback(self._on_end, context=self._context)
+
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
         call = self._tasks.pop(task)
         if call is not None:
@@ -417,7 +426,7 @@ def new_host(core: RolloutCore, work: Work) -> LoopHost:
 
 
 class ThreadPool:
-    """Threads that call a plain function. They start when they are needed, and end with the host."""
+    """Threads that call a plain function. They start when needed, and end with the host."""
 
     def __init__(self, core: RolloutCore, host: LoopHost) -> None:
         self._core = core
@@ -516,7 +525,7 @@ class ThreadPool:
 
 
 class Timer:
-    """The time limit of a call on a thread. The call cannot be cut short, but its rollout can fail."""
+    """The time limit of a call on a thread: it cannot be cut short, but its rollout can fail."""
 
     def __init__(self, host: LoopHost, call: Call, work: Work, thread: threading.Thread) -> None:
         self._host, self._call, self._work, self._thread = host, call, work, thread

@@ -18,34 +18,32 @@ class SortedIndex(Generic[ValueT]):
     until it comes up; if such keys outnumber the others, the heap is made anew.
     """
 
-    __slots__ = ("_heap", "_values")
+    __slots__ = ("_heap", "values")
 
     def __init__(self) -> None:
         self._heap: list[int] = []
-        self._values: dict[int, ValueT] = {}
-
-    def __len__(self) -> int:
-        return len(self._values)
+        self.values: dict[int, ValueT] = {}
+        """The values by their keys, in no order. Ask it for their number; do not change it."""
 
     def __contains__(self, key: int) -> bool:
-        return key in self._values
+        return key in self.values
 
     def get(self, key: int) -> ValueT:
         """Return the value with a key that is there."""
-        return self._values[key]
+        return self.values[key]
 
     def add(self, key: int, value: ValueT) -> None:
-        self._values[key] = value
+        self.values[key] = value
         heappush(self._heap, key)
-        if len(self._heap) > 2 * len(self._values) + _SLACK:
-            self._heap = list(self._values)
+        if len(self._heap) > 2 * len(self.values) + _SLACK:
+            self._heap = list(self.values)
             heapify(self._heap)
 
     def discard(self, key: int) -> None:
-        self._values.pop(key, None)
+        self.values.pop(key, None)
 
     def first_key(self) -> int | None:
-        heap, values = self._heap, self._values
+        heap, values = self._heap, self.values
         while heap:
             if heap[0] in values:
                 return heap[0]
@@ -56,14 +54,14 @@ class SortedIndex(Generic[ValueT]):
         """Return the value with the lowest key. There must be one."""
         key = self.first_key()
         assert key is not None
-        return self._values[key]
+        return self.values[key]
 
     def pop(self) -> ValueT:
         """Remove the value with the lowest key. There must be one."""
         key = self.first_key()
         assert key is not None
         heappop(self._heap)
-        return self._values.pop(key)
+        return self.values.pop(key)
 
 
 class OrdinalSet:
@@ -76,7 +74,7 @@ class OrdinalSet:
 
     def __init__(self, lowest_open: int = 0, ranges: list[list[int]] | None = None) -> None:
         self.lowest_open = lowest_open
-        self._stops = {start: stop for start, stop in ranges or ()}
+        self._stops = {one[0]: one[1] for one in ranges or ()}
         self._starts = {stop: start for start, stop in self._stops.items()}
 
     def add(self, ordinal: int) -> None:
@@ -93,11 +91,12 @@ class OrdinalSet:
         self._starts[stop] = start
 
     def first_open(self, ordinal: int) -> int:
-        """Return the lowest ordinal that is not in the set, from one that is open or begins a range."""
+        """Return the lowest ordinal outside of the set, not below one that is outside of it, or
+        that begins a range."""
         if ordinal < self.lowest_open:
             return self.lowest_open
         return self._stops.get(ordinal, ordinal)
 
     def ranges(self) -> list[list[int]]:
-        """Return the ranges above ``lowest_open``, in order: ``[start, stop]``, without ``stop``."""
+        """Return the ranges above ``lowest_open`` in order, each as ``[start, stop]``."""
         return [list(one) for one in sorted(self._stops.items())]

@@ -17,17 +17,17 @@ and a publication, gate the start of calls, be they of new groups, of further ro
 or of evaluations.
 
 **A call starts in two steps.** The machine starts it, and later the caller reports its first step
-with `enter`: a task's body begins a turn of the event loop after the decision, and a publication may
-begin in between. `enter` then refuses, and `turned_away` starts it again after the publication. The
-version that a rollout starts with is that of `enter`.
+with `enter`: a task's body begins a turn of the event loop after the decision, and a publication
+may begin in between. `enter` then refuses, and `turned_away` starts it again after the publication.
+The version that a rollout starts with is that of `enter`.
 
-**Cancelled calls** count as running until they have ended, since a thread cannot be cancelled. While
-weights are published, and it is not a wait for running rollouts, cancellations are postponed: an
+**Cancelled calls** count as running until they have ended, since a thread cannot be cancelled.
+While weights are published, and nobody waits for running rollouts, cancellations are postponed: an
 engine that is paused may not survive them.
 
 **Costs.** No event costs more than the logarithm of the number of groups, beside what it takes out
-of the machine. So there is an index for each question: the groups with rollouts to start, those that
-are ready, those that grow too old, and counts by version.
+of the machine. So there is an index for each question: the groups with rollouts to start, those
+that are ready, those that grow too old, and counts by version.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from heapq import heappop, heappush
 from typing import Any, Final, Literal
 
@@ -51,18 +51,18 @@ OnError = Literal["raise", "drop", "partial"]
 Drain = Literal["no", "ended", "safe"]
 
 
-class GroupState(Enum):
+class GroupState(IntEnum):
     """Where a group is on its way."""
 
-    OPEN = "open"
+    OPEN = 0
     """Its rollouts are generated."""
-    JUDGED = "judged"
+    JUDGED = 1
     """It is complete, and ``accept=`` decides about it."""
-    READY = "ready"
+    READY = 2
     """It waits to be handed out."""
-    HELD = "held"
+    HELD = 3
     """It was handed out with a step that is not done."""
-    ENDED = "ended"
+    ENDED = 4
 
 
 class CallState(Enum):
@@ -158,11 +158,7 @@ class Group:
 
     def __repr__(self) -> str:
         kind = "evaluation" if self.is_evaluation else "group"
-        return f"<{kind} {self.ordinal}, {self.state.value}, {self.pending} of {self.size} pending>"
-
-    @property
-    def can_start(self) -> bool:
-        return self.next_index < self.size or bool(self.renewed)
+        return f"<{kind} {self.ordinal}, {self.state.name.lower()}, {self.pending} of {self.size} pending>"
 
 
 class Call:
@@ -319,7 +315,7 @@ class RolloutMachine:
         """The groups of the steps that were handed out and are not done."""
         self.back: SortedIndex[tuple[Any, int]] = SortedIndex()
         """Prompts that were returned, with the sizes of their groups. They go before the source."""
-        self.census: dict[GroupState, int] = dict.fromkeys(GroupState, 0)
+        self.census: list[int] = [0] * len(GroupState)
         """How many groups with a slot are in each state."""
 
         self._effects: Effects | None = None
@@ -539,7 +535,7 @@ class RolloutMachine:
     def evaluate(
         self, prompt: Any, size: int, *, has_priority: bool = True, payload: Any = None
     ) -> tuple[Group, Effects]:
-        """Generate rollouts that take no slot. They start first, or in the turn of the next prompt."""
+        """Generate rollouts that take no slot. They start first, or in turn with the prompts."""
         serial = self._next_evaluation
         self._next_evaluation += 1
         group = Group(serial, prompt, size, is_evaluation=True)
@@ -742,8 +738,8 @@ class RolloutMachine:
         self._stop(
             StarvedError(
                 f"{counted(self.in_vain, 'group')} in a row were refused or dropped (max_refused="
-                f"{self.max_refused} batches), so no batch would ever be complete; in the whole run:"
-                f" {', '.join(reasons)}",
+                f"{self.max_refused} batches), so no batch would ever be complete; in the whole"
+                f" run: {', '.join(reasons)}",
                 refused=self.refused,
                 dropped=self.dropped,
             )
@@ -791,7 +787,7 @@ class RolloutMachine:
             census[_OPEN]
             or census[_JUDGED]
             or self.is_pulling
-            or self.back
+            or self.back.values
             or not self.is_source_ended
         )
 
@@ -816,7 +812,7 @@ class RolloutMachine:
                 chosen.append(group)
                 weight -= group.weight
         else:
-            while self._ready and weight > 0:
+            while self._ready.values and weight > 0:
                 group = self._ready.pop()
                 if self._waits:
                     self._ready_by_version[group.version].discard(group.ordinal)
@@ -870,7 +866,7 @@ class RolloutMachine:
         versions = sorted(waiting)
         ready: Counter[int] = Counter()
         for version, groups in self._ready_by_version.items():
-            ready[current if version is None else version] += len(groups)
+            ready[current if version is None else version] += len(groups.values)
         lowest = self._lowest(versions, ready)
         if not self._is_in_time(versions, waiting, lowest):
             if lowest != self._lowest(versions, waiting):
@@ -911,7 +907,7 @@ class RolloutMachine:
         for version in versions:
             for key in (version, None) if version == self.version else (version,):
                 groups = self._ready_by_version.get(key)
-                while groups and len(chosen) < self.batch_size:
+                while groups is not None and groups.values and len(chosen) < self.batch_size:
                     group = groups.pop()
                     self._ready.discard(self._key(group))
                     self._ready_weight -= group.weight
@@ -932,7 +928,7 @@ class RolloutMachine:
         # would move. Groups of 1 always fit or do not.
         if load >= budget if self.is_weighed else load + 1 > budget + 1e-9:
             return False
-        if self.back:
+        if self.back.values:
             ordinal = self.back.first_key()
             assert ordinal is not None
             prompt, size = self.back.pop()
@@ -949,15 +945,19 @@ class RolloutMachine:
         return self._settled_weight + (self._unsettled + self.is_pulling) * estimate
 
     def _start_calls(self) -> None:
-        if self.is_paused or self.is_stopped:
+        if self.is_paused or self.is_stopped or self.running >= self.limit:
             return
+        urgent, patient, startable = self._urgent, self._patient, self._startable
+        if not (startable.values or urgent.values or patient.values):
+            return
+        starts = self._do.starts
         while self.running < self.limit:
-            if self._urgent:
-                index, group = self._urgent, self._urgent.first()
-            elif self._patient and self._is_patient_due():
-                index, group = self._patient, self._patient.first()
-            elif self._startable:
-                index, group = self._startable, self._startable.first()
+            if urgent.values:
+                index, group = urgent, urgent.first()
+            elif patient.values and self._is_patient_due():
+                index, group = patient, patient.first()
+            elif startable.values:
+                index, group = startable, startable.first()
             else:
                 return
             if group.renewed:
@@ -965,12 +965,13 @@ class RolloutMachine:
             else:
                 member = group.next_index
                 group.next_index += 1
-            if not group.can_start:
+            if group.next_index >= group.size and not group.renewed:
                 index.discard(group.ordinal)
-            call = Call(group, member, group.attempts.get(member, 1))
+            attempt = group.attempts.get(member, 1) if group.attempts else 1
+            call = Call(group, member, attempt)
             group.calls[member] = call
             self.running += 1
-            self._do.starts.append(call)
+            starts.append(call)
 
     def _is_patient_due(self) -> bool:
         first = self._startable.first_key()
@@ -1002,7 +1003,7 @@ class RolloutMachine:
             index = self._startable
         else:
             index = self._urgent if group.threshold is None else self._patient
-        if group.ordinal not in index:
+        if group.ordinal not in index.values:
             index.add(group.ordinal, group)
 
     def _renew(self, group: Group, index: int) -> None:
@@ -1183,7 +1184,7 @@ class RolloutMachine:
 
     def _forget_rounding(self) -> None:
         """Let no error of floating point arithmetic outlive the weights that it comes from."""
-        if not self._ready and not self._prefix:
+        if not self._ready.values and not self._prefix:
             self._ready_weight = 0
         if len(self.groups) == self._unsettled:
             self._settled_weight = 0

@@ -1,8 +1,16 @@
-"""Reading the prompts of a `RolloutQueue`, one at a time, with marks from which a run can resume."""
+"""Reads the prompts of a `RolloutQueue` one at a time, with marks from which a run can resume."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Final, Protocol
 
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
@@ -64,6 +72,8 @@ def prompt_reader(prompts: Any) -> PromptReader:
         InvalidArgumentError: these are no prompts.
     """
     if isinstance(prompts, Pipeline):
+        return _PipelineReader(prompts.epochs(None if prompts.source._is_endless else 1))
+    if isinstance(prompts, Epochs):
         return _PipelineReader(prompts)
     if isinstance(prompts, BaseSource):
         return _SourceReader(prompts)
@@ -147,25 +157,19 @@ class _SourceReader:
 
 
 class _PipelineReader:
-    """Takes the examples of a pipeline: of one epoch, or without end if its source has none.
+    """Takes the examples of a pipeline, epoch after epoch.
 
     A mark is a state of the pipeline, and how many prompts come after it.
     """
 
-    def __init__(self, pipeline: Pipeline[Any]) -> None:
-        self._pipeline = pipeline
-        self._epochs: Epochs[Any] = self._new_epochs(None)
-        self._run: AsyncIterator[Any] | None = None
+    def __init__(self, epochs: Epochs[Any]) -> None:
+        self._epochs = epochs
+        self._run: AsyncGenerator[Any, None] | None = None
         self._state: Mapping[str, Any] | None = None
         self._why_none: Exception | None = None
         self._behind = 0
         self._skipped = 0
         """Prompts to leave out: they come between the last state and the mark of a resumed run."""
-
-    def _new_epochs(self, resume: Mapping[str, Any] | None) -> Epochs[Any]:
-        source = self._pipeline._source
-        count = None if source._is_endless else 1
-        return self._pipeline.epochs(count, resume=resume)
 
     def mark(self) -> Mark:
         if self._state is None or self._behind >= _SNAPSHOT_EVERY:
@@ -189,7 +193,7 @@ class _PipelineReader:
         self._behind += 1
         return prompt
 
-    async def _all_epochs(self) -> AsyncIterator[Any]:
+    async def _all_epochs(self) -> AsyncGenerator[Any, None]:
         async for epoch in self._epochs:
             async for prompt in epoch:
                 yield prompt
@@ -206,7 +210,7 @@ class _PipelineReader:
             raise InvalidArgumentError(
                 "state: got one of a source; expected one of a RolloutQueue over a pipeline"
             )
-        self._epochs = self._new_epochs(position["pipeline"])
+        self._epochs.load_state_dict(position["pipeline"])
         self._state = position["pipeline"]
         self._behind = 0
         self._skipped = position["behind"]
@@ -214,5 +218,5 @@ class _PipelineReader:
     async def close(self) -> None:
         run, self._run = self._run, None
         if run is not None:
-            await run.aclose()  # type: ignore[attr-defined]
+            await run.aclose()
             await self._epochs.aclose()

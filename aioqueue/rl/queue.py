@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from os import PathLike
@@ -130,90 +130,6 @@ class RolloutQueueFace(Generic[P, R]):
     _max_in_flight: int | None
     _work: Work | None
 
-    def __init__(
-        self,
-        prompts: Any,
-        *,
-        batch_size: float,
-        group_size: int | Callable[[P], int] = 1,
-        steps_ahead: float = 1,
-        max_in_flight: int | None = None,
-        order: Literal["ready", "oldest", "strict"] = "oldest",
-        accept: Callable[[Group[P, R]], bool | Awaitable[bool]] | None = None,
-        on_refused: Literal["replace", "shorten"] = "replace",
-        on_error: Literal["raise", "drop", "partial"] = "raise",
-        min_group_size: int = 2,
-        max_staleness: int | None = None,
-        on_stale: Literal["train", "wait", "drop", "cancel"] = "train",
-        stale_prompt: Literal["again", "drop"] = "again",
-        weigh: Callable[[Group[P, R]], float] | None = None,
-        max_weight: float | None = None,
-        seed: int | None = None,
-        drop_remainder: bool = False,
-        max_refused: int | None = 10,
-        keep_results: str | PathLike[str] | None = None,
-        name: str | None = None,
-    ) -> None:
-        if name is not None and not isinstance(name, str):
-            raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
-        reader = prompt_reader(prompts)
-        if weigh is None:
-            batch_size = checked_count(batch_size, "batch_size", least=1)
-        else:
-            batch_size = checked_positive(batch_size, "batch_size")
-        if not callable(group_size):
-            group_size = checked_count(group_size, "group_size", least=1)
-        if max_in_flight is not None:
-            max_in_flight = checked_count(max_in_flight, "max_in_flight")
-        if max_staleness is not None:
-            max_staleness = checked_count(max_staleness, "max_staleness")
-        if max_refused is not None:
-            max_refused = checked_count(max_refused, "max_refused", least=1)
-        if max_weight is not None:
-            max_weight = checked_positive(max_weight, "max_weight", otherwise=", or None")
-        for function, what in ((accept, "accept"), (weigh, "weigh")):
-            if function is not None and not callable(function):
-                raise InvalidArgumentError(
-                    f"{what}: got {function!r}; expected a function of a group"
-                )
-        if max_weight is not None and weigh is None:
-            raise InvalidArgumentError(
-                "max_weight: given without weigh, which says what a group weighs"
-            )
-        if weigh is not None and is_coroutine_function(weigh):
-            raise InvalidArgumentError(
-                "weigh: got a coroutine function; expected a plain one. An async accept may put the"
-                " weight into group.info, for weigh to return"
-            )
-        ahead = checked_steps_ahead(steps_ahead)
-        _checked_choice(on_stale, "on_stale", ("train", "wait", "drop", "cancel"))
-        check_staleness(max_staleness, on_stale, ahead, is_weighed=weigh is not None)
-        machine = RolloutMachine(
-            batch_size=batch_size,
-            steps_ahead=ahead,
-            order=_checked_choice(order, "order", ("ready", "oldest", "strict")),
-            on_refused=_checked_choice(on_refused, "on_refused", ("replace", "shorten")),
-            on_error=_checked_choice(on_error, "on_error", ("raise", "drop", "partial")),
-            min_group_size=checked_count(min_group_size, "min_group_size", least=1),
-            max_staleness=max_staleness,
-            on_stale=on_stale,
-            stale_prompt=_checked_choice(stale_prompt, "stale_prompt", ("again", "drop")),
-            is_weighed=weigh is not None,
-            max_weight=max_weight,
-            drop_remainder=checked_flag(drop_remainder, "drop_remainder"),
-            max_refused=max_refused,
-            new_payload=Payload,
-        )
-        judge = Judge(accept, accept is not None and is_coroutine_function(accept), weigh)
-        self._core = RolloutCore(machine, reader, judge, group_size, resolved_seed(seed), name)
-        self._seed_was_drawn = seed is None
-        self._folder = None if keep_results is None else ResultFolder(Path(keep_results))
-        self._group_size = group_size
-        self._max_in_flight = max_in_flight
-        self._work = None
-        machine.limit = self._limit()
-        note_rollouts(self._core)
-
     def _limit(self) -> float:
         """Return how many rollouts may run at once."""
         machine = self._core.machine
@@ -296,19 +212,17 @@ class RolloutQueueFace(Generic[P, R]):
             timeout: seconds that an attempt may take. It then fails with an `ItemTimeoutError`. A
                 thread cannot be cut short: its call keeps its place in ``max_in_flight``.
             where: ``"task"`` or ``"thread"``; ``None`` goes by the kind of the function.
-            workers: how many threads; ``None`` for ``max_in_flight``, at most 32.
+            workers: how many threads at most; ``None`` for 32. They start when they are needed.
 
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        limit = self._core.machine.limit
         work = checked_work(
             function,
             retry=retry,
             timeout=timeout,
             where=where,
             workers=workers,
-            limit=None if limit == math.inf else int(limit),
         )
         self._core.work = work
         return Generation(self._core, work)
@@ -403,7 +317,7 @@ class RolloutQueueFace(Generic[P, R]):
         lowest = machine.ended.lowest_open
         group = machine.groups.get(lowest)
         prompt: Prompt | None = None if group is None else group.prompt
-        if prompt is None and lowest in machine.back:
+        if prompt is None and lowest in machine.back.values:
             prompt = machine.back.get(lowest)[0]
         ready = []
         if self._folder is not None:
@@ -449,8 +363,10 @@ class RolloutQueueFace(Generic[P, R]):
         return statistics_of(self._core)
 
     def explain(self) -> Explanation:
-        """Explain what the trainer waits for: which rollouts of which prompts, since when, and where
-        they are. Any thread may call it at any time."""
+        """Explain what the trainer waits for: which rollouts of which prompts, since when, where.
+
+        Any thread may call it at any time.
+        """
         return explanation_of(self._core)
 
 
@@ -498,8 +414,8 @@ def check_staleness(
         )
     if max_staleness < math.ceil(steps_ahead):
         raise InvalidArgumentError(
-            f"max_staleness: got {max_staleness} with steps_ahead={steps_ahead:g}; expected at least"
-            f" {math.ceil(steps_ahead)}, since the mean staleness is steps_ahead"
+            f"max_staleness: got {max_staleness} with steps_ahead={steps_ahead:g}; expected at"
+            f" least {math.ceil(steps_ahead)}, since the mean staleness is steps_ahead"
         )
     if is_weighed and on_stale == "wait":
         raise InvalidArgumentError(
@@ -671,9 +587,7 @@ class _Methods(RolloutQueueFace[P, R]):
                     " generate(function) first"
                 )
             return None
-        return checked_work(
-            generate, retry=None, timeout=None, where=None, workers=None, limit=None
-        )
+        return checked_work(generate, retry=None, timeout=None, where=None, workers=None)
 
 
 def checked_drain(drain: Any) -> Any:
@@ -720,6 +634,90 @@ class RolloutQueue(_Methods[P, R]):
     """
 
     __doc__ = with_sections(__doc__, _ARGUMENTS)
+
+    def __init__(
+        self: RolloutQueue[P, Any],
+        prompts: Iterable[P] | AsyncIterable[P],
+        *,
+        batch_size: float,
+        group_size: int | Callable[[P], int] = 1,
+        steps_ahead: float = 1,
+        max_in_flight: int | None = None,
+        order: Literal["ready", "oldest", "strict"] = "oldest",
+        accept: Callable[[Group[P, R]], bool | Awaitable[bool]] | None = None,
+        on_refused: Literal["replace", "shorten"] = "replace",
+        on_error: Literal["raise", "drop", "partial"] = "raise",
+        min_group_size: int = 2,
+        max_staleness: int | None = None,
+        on_stale: Literal["train", "wait", "drop", "cancel"] = "train",
+        stale_prompt: Literal["again", "drop"] = "again",
+        weigh: Callable[[Group[P, R]], float] | None = None,
+        max_weight: float | None = None,
+        seed: int | None = None,
+        drop_remainder: bool = False,
+        max_refused: int | None = 10,
+        keep_results: str | PathLike[str] | None = None,
+        name: str | None = None,
+    ) -> None:
+        if name is not None and not isinstance(name, str):
+            raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
+        reader = prompt_reader(prompts)
+        if weigh is None:
+            batch_size = checked_count(batch_size, "batch_size", least=1)
+        else:
+            batch_size = checked_positive(batch_size, "batch_size")
+        if not callable(group_size):
+            group_size = checked_count(group_size, "group_size", least=1)
+        if max_in_flight is not None:
+            max_in_flight = checked_count(max_in_flight, "max_in_flight")
+        if max_staleness is not None:
+            max_staleness = checked_count(max_staleness, "max_staleness")
+        if max_refused is not None:
+            max_refused = checked_count(max_refused, "max_refused", least=1)
+        if max_weight is not None:
+            max_weight = checked_positive(max_weight, "max_weight", otherwise=", or None")
+        for function, what in ((accept, "accept"), (weigh, "weigh")):
+            if function is not None and not callable(function):
+                raise InvalidArgumentError(
+                    f"{what}: got {function!r}; expected a function of a group"
+                )
+        if max_weight is not None and weigh is None:
+            raise InvalidArgumentError(
+                "max_weight: given without weigh, which says what a group weighs"
+            )
+        if weigh is not None and is_coroutine_function(weigh):
+            raise InvalidArgumentError(
+                "weigh: got a coroutine function; expected a plain one. An async accept may put the"
+                " weight into group.info, for weigh to return"
+            )
+        ahead = checked_steps_ahead(steps_ahead)
+        _checked_choice(on_stale, "on_stale", ("train", "wait", "drop", "cancel"))
+        check_staleness(max_staleness, on_stale, ahead, is_weighed=weigh is not None)
+        machine = RolloutMachine(
+            batch_size=batch_size,
+            steps_ahead=ahead,
+            order=_checked_choice(order, "order", ("ready", "oldest", "strict")),
+            on_refused=_checked_choice(on_refused, "on_refused", ("replace", "shorten")),
+            on_error=_checked_choice(on_error, "on_error", ("raise", "drop", "partial")),
+            min_group_size=checked_count(min_group_size, "min_group_size", least=1),
+            max_staleness=max_staleness,
+            on_stale=on_stale,
+            stale_prompt=_checked_choice(stale_prompt, "stale_prompt", ("again", "drop")),
+            is_weighed=weigh is not None,
+            max_weight=max_weight,
+            drop_remainder=checked_flag(drop_remainder, "drop_remainder"),
+            max_refused=max_refused,
+            new_payload=Payload,
+        )
+        judge = Judge(accept, accept is not None and is_coroutine_function(accept), weigh)
+        self._core = RolloutCore(machine, reader, judge, group_size, resolved_seed(seed), name)
+        self._seed_was_drawn = seed is None
+        self._folder = None if keep_results is None else ResultFolder(Path(keep_results))
+        self._group_size = group_size
+        self._max_in_flight = max_in_flight
+        self._work = None
+        machine.limit = self._limit()
+        note_rollouts(self._core)
 
     @property
     def policy(self) -> Latest[Any]:
@@ -793,7 +791,7 @@ class RolloutQueue(_Methods[P, R]):
             host: Any = None
             if core.host is None:
                 work = work or core.work
-                host = new_host(core, work)  # type: ignore[arg-type]
+                host = new_host(core, work)
             evaluations: list[Evaluation] = []
             async with nullcontext() if host is None else host:
                 try:

@@ -65,7 +65,8 @@ class Rollout(Generic[R]):
 
     def __repr__(self) -> str:
         again = f", attempt {self.attempt}" if self.attempt > 1 else ""
-        return f"<aioqueue.rl.Rollout {self.index} of prompt {self.ordinal}{again}, version {self.version}>"
+        which = f"{self.index} of prompt {self.ordinal}{again}"
+        return f"<aioqueue.rl.Rollout {which}, version {self.version}>"
 
     @property
     def seed(self) -> int:
@@ -115,9 +116,9 @@ class Rollout(Generic[R]):
     async def safe_point(self) -> None:
         """Let a publication take place here, between two turns of an agent say.
 
-        While weights are published, the call waits for the end of that. ``publishing(drain="safe")``
-        waits until each rollout in flight is at such a point, or has ended. If a publication waits
-        for the ends of rollouts (``drain=True``), the call returns at once.
+        While weights are published, the call waits for the end of that. A publication with
+        ``drain="safe"`` waits until each rollout in flight is at such a point, or has ended. If a
+        publication waits for the ends of rollouts (``drain=True``), the call returns at once.
 
         Cancellation:
             A cancelled call has changed nothing.

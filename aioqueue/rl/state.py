@@ -1,4 +1,4 @@
-"""The state of a run, as a document of plain JSON types; and the results that are stored with it."""
+"""The state of a run, a document of plain JSON types, and the results that are stored with it."""
 
 from __future__ import annotations
 

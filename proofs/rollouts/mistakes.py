@@ -189,7 +189,7 @@ class WaitsForWhatCannotCome(RolloutMachine):
 
     def _lowest(self, versions: Sequence[int], counts: Counter[int]) -> Counter[int]:
         lowest = super()._lowest(versions, counts)
-        return lowest + Counter({-1: counts.total()})
+        return lowest + Counter({-1: id(counts)})
 
 
 class LosesEffects(RolloutMachine):
@@ -371,7 +371,7 @@ FOUND_BY: Final[dict[str, str]] = {
     "EndsWithTheSource": "ready G2 fail in a publication",
     "DropsTheOldest": "ready G2 fail in a publication",
     "ReturnsAPart": "oldest cancel G2 again",
-    "PublicationCancels": "ready G2 fail in a publication",
+    "PublicationCancels": "ready G2 frozen",
     "CancelsInAPublication": "ready G2 fail in a publication",
     "SlotBackAtTheHandOut": "strict B1 S0 refuse",
     "SlotBackAtPublicationOnly": "oldest second",

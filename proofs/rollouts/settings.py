@@ -175,12 +175,12 @@ for _order in ORDERS:
         faults={"refuse": 1},
     )
     _add(f"{_order} the source fails", 3, order=_order, source_fails=True, faults={"refuse": 1})
-    for _batch, _ahead in ((2, 0.5), (4, 0.5), (2, 1.5), (3, 0.1)):
+    for _batch, _part in ((2, 0.5), (4, 0.5), (2, 1.5), (3, 0.1)):
         _add(
-            f"{_order} B{_batch} S{_ahead} a part of a step",
+            f"{_order} B{_batch} S{_part} a part of a step",
             5,
             batch=_batch,
-            ahead=_ahead,
+            ahead=_part,
             order=_order,
             faults={"refuse": 1},
         )
@@ -365,7 +365,7 @@ for _order in ("ready", "oldest"):
         )
     for _how in ("drop", "cancel"):
         for _prompt in ("drop", "again"):
-            _stale = {"max_staleness": 1, "on_stale": _how, "stale_prompt": _prompt}
+            _stale: dict[str, Any] = {"max_staleness": 1, "on_stale": _how, "stale_prompt": _prompt}
             _add(f"{_order} {_how} {_prompt}", 4, order=_order, faults={"refuse": 1}, **_stale)
             _add(f"{_order} {_how} {_prompt} B2", 5, batch=2, order=_order, **_stale)
             _add(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from aioqueue.rl.machine import (
     Call,
@@ -107,7 +107,7 @@ def machine_key(machine: RolloutMachine) -> Any:
         tuple(group_key(machine.groups[key]) for key in sorted(machine.groups)),
         tuple(group_key(machine.evaluations[key]) for key in sorted(machine.evaluations)),
         tuple(sorted((s, tuple(g.ordinal for g in groups)) for s, groups in machine.held.items())),
-        tuple(sorted(key for key in range(machine.next_ordinal) if key in machine.back)),
+        tuple(sorted(key for key in range(machine.next_ordinal) if key in machine.back.values)),
         *(machine.is_source_ended, machine.is_pulling, machine.is_taking, machine.is_paused),
         *(machine.drain, machine.parks, machine.is_stopped, str(machine.error)),
         *(machine.step, machine.version, machine.running, machine.next_ordinal, machine.in_vain),
@@ -204,7 +204,8 @@ class World:
             if group.pending and group.error is None and not machine.is_stopped:
                 raise ViolationError("an evaluation ends before its rollouts")
         if effects.is_drained:
-            if [call for call in self.calls if call not in self.parked]:
+            waited_for = [one for one in self.calls if one not in self.parked]
+            if waited_for or (self.calls and self.setting.drain == "ended"):
                 raise ViolationError("a publication goes on while calls run")
             if self.trainer != "draining":
                 raise ViolationError("a publication that does not wait goes on")
@@ -252,13 +253,15 @@ class World:
         order, on_stale = options.get("order"), options.get("on_stale", "train")
         is_exact = setting.trainer == "each" and not self.was_resized
         for group in groups:
-            if len(group.versions) + group.lost < setting.group_size and not group.is_refused:
-                if "freeze" not in setting.faults and group.ordinal not in self.stored:
-                    raise ViolationError("a group has fewer rollouts than its size")
+            may_lack = group.is_refused or "freeze" in setting.faults
+            may_lack = may_lack or group.ordinal in self.stored
+            if len(group.versions) + group.lost < setting.group_size and not may_lack:
+                raise ViolationError("a group has fewer rollouts than its size")
             age = 0 if group.version is None else step - group.version
-            if order == "strict" and is_exact and age > math.ceil(machine.steps_ahead):
-                if len(setting.weights) == 1 or machine.max_weight == max(setting.weights):
-                    raise ViolationError(f"staleness is {age} with order='strict'")
+            is_known = len(setting.weights) == 1 or machine.max_weight == max(setting.weights)
+            is_bound = order == "strict" and is_exact and is_known
+            if is_bound and age > math.ceil(machine.steps_ahead):
+                raise ViolationError(f"staleness is {age} with order='strict'")
             if on_stale != "train" and is_exact and age > options["max_staleness"]:
                 raise ViolationError(f"staleness is {age} with on_stale={on_stale!r}")
         ordinals = [group.ordinal for group in groups]
@@ -354,7 +357,7 @@ class World:
             self.resting.append((call.group, call.index))
             self.do(self.machine.failed(call, ValueError("rollout"), "later"))
         else:
-            retry = "no" if is_last else "now"
+            retry: Literal["no", "now"] = "no" if is_last else "now"
             self.vain += is_last and call.is_current
             self.do(self.machine.failed(call, ValueError("rollout"), retry))
 
@@ -530,7 +533,7 @@ class World:
         machine, setting, options = self.machine, self.setting, self.setting.options
         if self.evaluations:
             raise ViolationError("an evaluation never ends")
-        if "stop" not in setting.faults and machine._startable:
+        if "stop" not in setting.faults and machine._startable.values:
             raise ViolationError("a group remains listed")
         may_drop = options.get("on_stale") in ("drop", "cancel") or options.get("drop_remainder")
         may_drop = may_drop or options.get("on_error") in ("drop", "partial")

@@ -193,6 +193,7 @@ class TestNames:
             "QueueState",
             "RandomShuffleQueue",
             "Restart",
+            "StarvedError",
             "Statistics",
             "StillRunningError",
             "UndeliveredError",
