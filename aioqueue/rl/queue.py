@@ -194,7 +194,7 @@ class RolloutQueueFace(Generic[P, R]):
         *,
         retry: Retry | None = None,
         timeout: float | None = None,
-        where: Literal["task", "thread"] | None = None,
+        where: Literal["task", "thread", "process"] | None = None,
         workers: int | None = None,
     ) -> Generation:
         """Return what generates the rollouts: pass it to `Coordinator.start`, of either face.
@@ -266,6 +266,7 @@ class RolloutQueueFace(Generic[P, R]):
                 None if max_in_flight is None else checked_count(max_in_flight, "max_in_flight")
             )
         self._core.apply(self._set, size, ahead)
+        self._core.limit_changed()
 
     def _set(self, size: float | None, ahead: float | None) -> Any:
         machine = self._core.machine
@@ -864,6 +865,8 @@ class AsyncPublishing:
                 await publisher.gate.wait(waker, until_stop=True)
                 self._publication = self._rollouts._publication(self._steps)
                 core.pause(publisher, self._drain)
+                if not publisher.closed.is_open:
+                    await publisher.closed.wait(waker, until_stop=True)
                 if self._drain != "no":
                     await publisher.drained.wait(waker, until_stop=True)
             except BaseException:
@@ -1070,6 +1073,7 @@ class Publishing:
                 publisher.gate.wait_blocking(None, current_scopes())
                 self._publication = self._rollouts._publication(self._steps)
                 core.pause(publisher, self._drain)
+                publisher.closed.wait_blocking(None, current_scopes())
                 if self._drain != "no":
                     publisher.drained.wait_blocking(None, current_scopes())
             except BaseException:

@@ -156,7 +156,12 @@ def _slow_calls(
 def place_of_call(core: RolloutCore, call: Call, frames: Mapping[int, FrameType] | None) -> str:
     """Return where in the user's code a rollout is; empty if that is not known."""
     host = core._host_of(call)
-    thing = None if host is None else host.running_thing(call)
+    if host is None:
+        return ""
+    remote = host.remote_place_of(call)
+    if remote:
+        return remote
+    thing = host.running_thing(call)
     place = None if thing is None else place_of(stack_of(thing, frames))
     return "" if place is None else str(place)
 
@@ -165,9 +170,10 @@ def _hints(core: RolloutCore) -> Iterator[Culprit]:
     """Yield the state of a queue at which nobody waits."""
     machine = core.machine
     ready, existing = machine.census[GroupState.READY], len(machine.groups)
+    running = len(core.calls) if machine.grants_ahead else machine.running
     sentence = (
         f"nobody waits for a step of {core}: {ready} of {counted(existing, 'group')} are ready,"
-        f" {counted(machine.running, 'rollout')} in flight"
+        f" {counted(running, 'rollout')} in flight"
     )
     yield Culprit("too few", sentence, queue=core.name)
     if machine.error is not None:
