@@ -40,6 +40,43 @@ from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 
 
+_FIRST: Final = 64
+"""Where the list of starts is in the shared memory, behind the header of the arena."""
+
+_STARTS: Final = 65_536
+"""How many starts it has. One that is not there any more, and not reported, starts again."""
+
+_INT: Final = 8
+RESULTS: Final = _FIRST + _INT * (_STARTS + 64)
+"""Where the part for results begins."""
+
+
+class Starts:
+    """The calls that have begun, in memory shared with the parent: there at once.
+
+    Reports of a process that dies may be lost. A call that kills its process at its first step must
+    still be known to have begun: it has used up an attempt.
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self._numbers = memoryview(arena.memory)[_FIRST:RESULTS].cast("q")
+        self._total = 0
+
+    def add(self, number: int) -> None:
+        self._numbers[1 + self._total % _STARTS] = number
+        self._total += 1
+        self._numbers[0] = self._total
+
+    @staticmethod
+    def after(arena: Arena, reported: int) -> list[int]:
+        """Return the numbers of the calls that have begun after so many ones."""
+        with memoryview(arena.memory)[_FIRST:RESULTS] as part, part.cast("q") as numbers:
+            total = numbers[0]
+            return [
+                numbers[1 + one % _STARTS] for one in range(max(reported, total - _STARTS), total)
+            ]
+
+
 class Function(NamedTuple):
     """The function, and how it is called: the first message of the parent.
 
@@ -156,10 +193,12 @@ class ChildCore:
         self.host: LoopHost | None = None
         self._is_open = begin.is_open
         self._is_parking = False
+        self._is_over = False
         self._limit = begin.limit
         self._channel = channel
         self._arena = arena
-        self._allocator = Allocator(arena.size)
+        self._starts = Starts(arena)
+        self._allocator = Allocator(arena.size, RESULTS)
         self._pack_lock = threading.Lock()
         self._lock = threading.RLock()  # guards everything above and below
         self._granted: dict[int, _Call] = {}
@@ -203,6 +242,7 @@ class ChildCore:
                 # In the order of the messages before the ``closed`` of any later publication.
                 call.version = self.machine.version
                 self.calls[call] = perf_counter()
+                self._starts.add(call.number)
                 self.report("entered", call.number)
         if not may_begin:
             self.ended(call, "turned")
@@ -268,6 +308,9 @@ class ChildCore:
                 getattr(self, f"_do_{name}")(*args)
             self._start_next()
         self.machine.is_stopped = True
+        # The parent gives the process some time to end by itself, and then kills it: code of the
+        # user may have left a thread that never ends.
+        self.report("over", 0)
         over.open()
 
     def _do_group(self, number: int, ordinal: int, prompt: bytes, is_evaluation: bool) -> None:
@@ -319,19 +362,28 @@ class ChildCore:
 
     def _do_pause(self, publication: int, is_parking: bool) -> None:
         with self._lock:
-            self._is_open = False
             self._is_parking = is_parking
             self.publication_over.shut()
-            self._waiting = []
-            for call in [one for one in self._granted.values() if not one.is_placed]:
-                del self._granted[call.number]
-                self.report("turned", call.number)
+            self._close_gate()
             self.report("closed", publication)
+
+    def _do_stop(self) -> None:
+        """Start nothing any more. The calls that run are cancelled one by one."""
+        with self._lock:
+            self._is_over = True
+            self._close_gate()
+
+    def _close_gate(self) -> None:
+        self._is_open = False
+        self._waiting = []
+        for call in [one for one in self._granted.values() if not one.is_placed]:
+            del self._granted[call.number]
+            self.report("turned", call.number)
 
     def _do_resume(self, version: int) -> None:
         with self._lock:
             self.machine.version = version
-            self._is_open = True
+            self._is_open = not self._is_over
         self.publication_over.open()
 
     def _do_cancel_again(self) -> None:

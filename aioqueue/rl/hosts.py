@@ -68,13 +68,11 @@ class Work:
 
 
 class ChildCalls(Protocol):
-    """Has calls run in a child process: `aioqueue.rl.processes`, which the child does without.
+    """Has calls run in a child process: `aioqueue.rl.processes`, which the child does without."""
 
-    Attributes:
-        ended: opens when the process has ended, after `close`.
-    """
-
-    ended: Gate
+    @property
+    def ended(self) -> Gate:
+        """Opens when the process has ended, after `close`."""
 
     @property
     def is_empty(self) -> bool:

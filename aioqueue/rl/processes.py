@@ -24,10 +24,10 @@ import logging
 import pickle
 import threading
 from contextlib import suppress
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
+from aioqueue.coordination.cancellations import is_scope_cancelled
 from aioqueue.errors import WorkerDiedError, add_note, counted
 from aioqueue.processes.arena import unpack
 from aioqueue.processes.failures import failure_of_message
@@ -35,8 +35,8 @@ from aioqueue.processes.fork_server.bootstrap import CannotStartError
 from aioqueue.processes.function_pickles import not_importable
 from aioqueue.processes.respawning import RespawnPolicy, how_it_ended
 from aioqueue.processes.worker_process import WorkerProcess, cannot_start, end_at_exit
-from aioqueue.coordination.cancellations import is_scope_cancelled
-from aioqueue.rl.child import Begin, work as child_work
+from aioqueue.rl.child import Begin, Starts
+from aioqueue.rl.child import work as child_work
 from aioqueue.rl.rollout import Rollout
 from aioqueue.system.locks import call_with_lock
 from aioqueue.worlds.scopes import Gate
@@ -104,7 +104,10 @@ class ProcessCalls:
         self._is_up = False
         """Whether the process has the gate: it must confirm that it has closed it."""
         self._is_closing = False
+        self._has_sent_stop = False
         self._publication = 0
+        self._reported = 0
+        """How many starts the process has reported."""
         self._broken: BaseException | None = None
         self._times_cancelled = 0
         self._answers: dict[int, SimpleQueue[str]] = {}
@@ -147,18 +150,28 @@ class ProcessCalls:
             if is_first:
                 end_at_exit(self)
                 name = f"aioqueue-{self._core.name}-process"
-                thread = self._thread = threading.Thread(
-                    target=self._talk, name=name, daemon=True
-                )
+                thread = self._thread = threading.Thread(target=self._talk, name=name, daemon=True)
         if thread is not None:
             self._core.add_child(self)
             thread.start()
 
     def cancel(self, call: Call) -> None:
+        lost: list[_Granted] = []
         with self._lock:
             number = self._by_call.get(call)
-            if number is not None:
+            if number is None:
+                return
+            if not self._is_up and self._core.machine.is_stopped:
+                lost = self._take_all()  # the process may be importing for a long time
+            else:
+                if self._core.machine.is_stopped and not self._has_sent_stop:
+                    # Otherwise the end of one call would start the next, before its own turn here.
+                    self._has_sent_stop = True
+                    self._outbox.put(("stop",))
                 self._outbox.put(("cancel", number))
+        for granted in lost:
+            self._core.turn_away(granted.call)
+        self._report_if_idle()
 
     def cancel_again(self) -> None:
         """Cancel all calls once more; kill the process if that was to no avail.
@@ -273,6 +286,7 @@ class ProcessCalls:
         process = WorkerProcess(f"aioqueue-{self._core.name}", _ARENA, child_work)
         with self._lock:
             self._process = process
+            self._reported = 0
             if self._is_closing:
                 process.kill()
         assert self._work.payload is not None
@@ -292,9 +306,11 @@ class ProcessCalls:
                 target=self._send_all, args=(process, outbox), name=name, daemon=True
             )
             sender.start()
-            while (events := process.receive_reply()) is not None:
+            is_over = False
+            while not is_over and (events := process.receive_reply()) is not None:
                 for event in events:
                     self._handle(process, *event)
+                is_over = any(event[0] == "over" for event in events)
                 del events
                 self._report_if_idle()
         self._handle_end(process, sender)
@@ -306,8 +322,13 @@ class ProcessCalls:
             backend, options = self._backend
             is_open = not (core.is_revoking or core.machine.is_paused)
             begin = Begin(
-                *(core.name, core.seed, core.machine.version),
-                *(is_open, core.machine.limit, backend, options),
+                name=core.name,
+                seed=core.seed,
+                version=core.machine.version,
+                is_open=is_open,
+                limit=core.machine.limit,
+                backend=backend,
+                options=options,
             )
             return begin, self._outbox
 
@@ -332,6 +353,8 @@ class ProcessCalls:
             if number == self._publication:
                 core.child_closed(self)
             return
+        if kind == "over":
+            return
         if kind == "where":
             answer = self._answers.get(number)
             if answer is not None:
@@ -339,6 +362,7 @@ class ProcessCalls:
             return
         is_end = kind in ("finished", "failed", "ended", "turned")
         granted = self._take(number) if is_end else self._granted.get(number)
+        self._reported += kind == "entered"
         if granted is None:
             return  # of a call that was turned away here
         call = granted.call
@@ -403,6 +427,10 @@ class ProcessCalls:
         """Report what is lost with a process that has ended; the next one starts then."""
         core = self._core
         exitcode = process.exitcode()
+        for number in Starts.after(process.arena, self._reported):
+            unreported = self._granted.get(number)
+            if unreported is not None:
+                unreported.has_begun = True
         lost = self._lost()
         if sender is not None:
             sender.join()
