@@ -7,7 +7,8 @@ trainer that keeps its interpreter for itself does not stop the generation.
 **The gate** stands here, since here a call begins. While it is open, the start of a call's first
 step is reported, but nobody is asked. A publication closes it by a message, and the answer says so
 (``closed``). Everything that has begun was reported before that, in order; what has not begun is
-turned away. A publication begins only with that answer, so nothing starts inside.
+turned away. A publication begins only with that answer, so nothing starts inside: see
+`ChildCore.serve`.
 
 `ChildCore` stands for the `RolloutCore` where the calls run. The hosts of calls are those of the
 trainer's process, with their tasks, threads, time limits and cancellations.
@@ -302,16 +303,36 @@ class ChildCore:
     # ---- what the trainer's process says -----------------------------------------------------
 
     def serve(self, messages: Messages, over: Gate) -> None:
-        """Do what the messages say, until the empty one: the body of a thread."""
+        """Do what the messages say, until the empty one: the body of a thread.
+
+        The thread of the event loop does most of it. The gate thus closes between two steps of
+        tasks: a coroutine function that may begin gets as far as its first wait, and nobody can
+        publish between the permission and its first line. (A plain function has begun once its
+        thread may call it.)
+        """
+        assert self.host is not None
         while message := messages.get():
-            for name, *args in pickle.loads(message):
-                getattr(self, f"_do_{name}")(*args)
-            self._start_next()
+            commands = []
+            for command in pickle.loads(message):
+                name, *args = command
+                if name in ("group", "where", "freed"):
+                    # Prompts are code of the user, and the place of a call is of interest also
+                    # while the event loop is blocked there.
+                    getattr(self, f"_do_{name}")(*args)
+                else:
+                    commands.append(command)
+            if commands:
+                self.host._call_soon(partial(self._do_all, commands))
         self.machine.is_stopped = True
         # The parent gives the process some time to end by itself, and then kills it: code of the
         # user may have left a thread that never ends.
         self.report("over", 0)
         over.open()
+
+    def _do_all(self, commands: list[Any]) -> None:
+        for name, *args in commands:
+            getattr(self, f"_do_{name}")(*args)
+        self._start_next()
 
     def _do_group(self, number: int, ordinal: int, prompt: bytes, is_evaluation: bool) -> None:
         try:
@@ -388,7 +409,7 @@ class ChildCore:
 
     def _do_cancel_again(self) -> None:
         assert self.host is not None
-        self.host._call_soon(self.host.cancel_again)
+        self.host.cancel_again()
 
     def _do_where(self, question: int, number: int) -> None:
         """Say where in the user's code a call is."""

@@ -206,16 +206,26 @@ class RolloutQueueFace(Generic[P, R]):
         A stop of the coordinator cancels the tasks, and waits for their clean-up and for the calls
         on threads. A group that was not handed out belongs to the next run.
 
+        With ``where="process"``, the whole generation runs in one child process: the event loop, or
+        the threads, with all rollouts in flight. A trainer that keeps the interpreter for itself
+        does not stop it: all that the slots allow is generated meanwhile. What `publishing`
+        promises holds there, too. Prompts and results are pickled; ``accept`` and ``weigh`` are
+        called in this process, on a thread that talks to the other one if they are plain functions. If
+        the process dies, the rollouts that ran fail with a `WorkerDiedError`, by which ``retry``
+        and ``on_error`` decide, and another process goes on.
+
         Args:
             function: ``async def generate(prompt, rollout)``, or a plain function.
             retry: whether a rollout that fails is tried again; ``None`` for not at all.
             timeout: seconds that an attempt may take. It then fails with an `ItemTimeoutError`. A
                 thread cannot be cut short: its call keeps its place in ``max_in_flight``.
-            where: ``"task"`` or ``"thread"``; ``None`` goes by the kind of the function.
+            where: ``"task"``, ``"thread"``, or ``"process"`` for a child process, which must be
+                able to import the function; ``None`` goes by the kind of the function.
             workers: how many threads at most; ``None`` for 32. They start when they are needed.
 
         Raises:
-            InvalidArgumentError: an argument is wrong.
+            InvalidArgumentError: an argument is wrong, or the function cannot be pickled.
+            RuntimeError: this process may not start others.
         """
         work = checked_work(
             function,
@@ -911,7 +921,7 @@ class BlockingRolloutQueue(_Methods[P, R]):
                     engine.update(weights)
 
     A trainer that keeps the interpreter for itself, in one long call of C code say, keeps a
-    generation in the same process from running.
+    generation in the same process from running. Take ``where="process"`` then.
     """
 
     _aio: RolloutQueue[P, R]
