@@ -585,8 +585,8 @@ class StarvedError(AioQueueError, RuntimeError):
         self, message: str = "", *, refused: int = 0, dropped: Mapping[str, int] | None = None
     ) -> None:
         super().__init__(message)
-        self.refused = refused
-        self.dropped = dict(dropped or {})
+        self.refused: int = refused
+        self.dropped: dict[str, int] = dict(dropped or {})
 
 
 class DataLossError(AioQueueError, ValueError):

@@ -41,8 +41,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import rollouts
-from benchmarks.rollouts import GROUP
 from benchmarks.callgrind import SLOWER, counters
+from benchmarks.rollouts import GROUP
 
 __all__ = ("PATHS", "Record", "compare", "counted", "table")
 
@@ -391,12 +391,12 @@ def _paths() -> Iterator[Way]:
     title = "a pipeline on four tasks, which wait for a round"
     yield Way(title, _tasks, 1280)
     yield Way(f"{title}: bare tasks", _bare_tasks, 1280, peer_of=title)
+    title = "a rollout of a group of 8, which waits for a round"
+    yield Way(title, partial(_rollouts, rollouts.ours), 320)
+    yield Way(f"{title}: by hand", partial(_rollouts, rollouts.manual), 320, peer_of=title)
     for ordered, how in ((True, "in order"), (False, "as they come")):
         title = f"a pipeline on a hundred such tasks, {how}"
         yield Way(title, partial(_tasks, 100, ordered), 1280)
-    title = "a rollout of a group of 8, which waits for a round"
-    yield Way(title, partial(_rollouts, rollouts.ours), 320)
-    yield Way(f"{title}: by hand", partial(_rollouts, rollouts.by_hand), 320, peer_of=title)
     yield Way("two calls of `Session.run`", _session, 100)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import aioqueue
 
-__all__ = ("by_hand", "ours")
+__all__ = ("manual", "ours")
 
 BATCH = 4
 GROUP = 8
@@ -45,7 +45,7 @@ Generate = Callable[[Any, Any], Awaitable[Any]]
 
 
 class HandWritten:
-    """A manager of rollouts, of an `asyncio.Queue`, a semaphore, a condition, an event and counters."""
+    """A manager of rollouts, made of a queue, a semaphore, a condition, an event and counters."""
 
     def __init__(
         self, prompts: Iterable[Any], generate: Generate, *, steps_ahead: int, in_flight: int
@@ -112,11 +112,9 @@ class HandWritten:
             self.condition.notify_all()
 
 
-async def by_hand(generate: Generate, groups: int, steps_ahead: int = 1) -> int:
+async def manual(generate: Generate, groups: int, steps_ahead: int = 1) -> int:
     """Train groups by hand; return how many rollouts were trained."""
-    manager = HandWritten(
-        range(groups), generate, steps_ahead=steps_ahead, in_flight=IN_FLIGHT
-    )
+    manager = HandWritten(range(groups), generate, steps_ahead=steps_ahead, in_flight=IN_FLIGHT)
     admission = asyncio.create_task(manager.admit())
     trained = 0
     for _ in range(groups // BATCH):

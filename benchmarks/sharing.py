@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import pickle
 import statistics
 import threading
 from collections.abc import Callable, Iterator
@@ -43,7 +42,7 @@ _context = multiprocessing.get_context("spawn")
 
 
 def _serve(connection: Any, *things: Any) -> None:
-    """Do what is asked for, on the things that this process was started with."""
+    """Serve the other process, with the things that this one was started with."""
     while True:
         try:
             take, n = connection.recv()
@@ -56,14 +55,14 @@ def _serve(connection: Any, *things: Any) -> None:
 
 def _one_by_one(n: int, queue: Any, *_: Any) -> None:
     face = queue.sync
-    for _ in range(n):
+    for _number in range(n):
         face.dequeue()
 
 
 def _in_tasks(n: int, queue: Any, *_: Any) -> None:
     async def take() -> None:
         for _ in range(n // TASKS):
-            await queue.dequeue()
+            await queue.aio.dequeue()
 
     async def main() -> None:
         await asyncio.gather(*(take() for _ in range(TASKS)))
@@ -73,7 +72,7 @@ def _in_tasks(n: int, queue: Any, *_: Any) -> None:
 
 def _in_batches(n: int, queue: Any, *_: Any) -> None:
     face = queue.sync
-    for _ in range(n // BATCH):
+    for _number in range(n // BATCH):
         face.dequeue_many(BATCH)
 
 
@@ -95,9 +94,9 @@ def _from_memory(n: int, _: Any, __: Any, name: str, full: Any, free: Any) -> No
         memory.close()
 
 
-def _first_call(n: int, handle: bytes) -> None:
+def _first_call(n: int, queue: Any) -> None:
     for _ in range(n):
-        pickle.loads(handle).sync.size()
+        queue.sync.size()
 
 
 def _ask(n: int, batcher: Any) -> None:
@@ -221,7 +220,7 @@ def _doubled(values: list[Any]) -> Any:
 async def _asked(batcher: Any, n: int) -> None:
     async def ask(first: int) -> None:
         for value in range(first, n, TASKS):
-            assert await batcher(value) == 2 * value
+            assert await batcher.aio(value) == 2 * value
 
     await asyncio.gather(*(ask(first) for first in range(TASKS)))
 
@@ -266,10 +265,9 @@ def _calls(mode: Mode) -> Comparison:
 
 def _first(mode: Mode) -> Comparison:
     queue = sync.FIFOQueue(1)
-    handle = pickle.dumps(queue.share())
     seconds = []
     for _ in range(mode.rounds):
-        with _beside(handle) as beside:
+        with _beside(queue.share()) as beside:
             beside.begin(_first_call, 0)  # its imports are done once this is answered
             beside.seconds()
             beside.begin(_first_call, 1)

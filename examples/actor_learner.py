@@ -9,7 +9,8 @@ How it flows::
        └────────────── the newest weights ◄──────────── Latest
 
 * The game is Catch: a ball falls from a random column, and a paddle has to be below it. The actors
-  are threads. Each plays one episode after the other, always with the newest weights.
+  are threads, or with ``--processes`` processes, as a slow game in Python needs. Each plays one
+  episode after the other, always with the newest weights.
 * The learner wants all episodes, each once: they go through a queue. Each actor wants the newest
   weights only, again and again: they are in a ``Latest``. So publishing never waits, and no actor
   begins an episode with old weights.
@@ -20,6 +21,7 @@ How it flows::
 
     python examples/actor_learner.py                # a few seconds
     python examples/actor_learner.py --actors 8 --steps 200
+    python examples/actor_learner.py --processes
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import argparse
 import asyncio
 import itertools
 import logging
+import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -35,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import aioqueue
+from aioqueue import sync
 
 Floats = NDArray[np.float64]
 
@@ -118,20 +122,48 @@ def make_actor(
     return actor
 
 
-async def learn(actors: int, steps: int, seed: int, crash_at: int) -> float:
+def restart(seed: int) -> aioqueue.Restart:
+    return aioqueue.Restart(times=3, backoff=0.1, jitter=0.5, seed=seed, reset_after=60)
+
+
+def play_in_process(
+    coord: sync.Coordinator,
+    queue: aioqueue.FIFOQueue[Episode],
+    policy: aioqueue.Latest[Floats],
+    number: int,
+    seed: int,
+    crash_at: int | None,
+) -> None:
+    """What another process does: one actor, in the same run as the learner.
+
+    All three are handles of what the learner's process has. The actor itself is the same.
+    """
+    logging.basicConfig(format="%(message)s")
+    actor = make_actor(number, queue, policy, seed, crash_at)
+    coord.start(sync.QueueRunner(queue.sync, [actor], restart=restart(seed)))
+    coord.join()
+
+
+async def learn(actors: int, steps: int, seed: int, crash_at: int, *, processes: bool) -> float:
     """Train a policy; return the share of balls that it catches in the end."""
     queue = aioqueue.FIFOQueue[Episode](2 * EPISODES, name="episodes")
     policy = aioqueue.Latest(np.zeros((SEEN, MOVES)), name="policy")
-    ops = [
-        make_actor(number, queue, policy, seed, None if number else crash_at)
-        for number in range(actors)
-    ]
-    restart = aioqueue.Restart(times=3, backoff=0.1, jitter=0.5, seed=seed, reset_after=60)
-    runner = aioqueue.QueueRunner(queue, ops, restart=restart)
+    crashes = [None if number else crash_at for number in range(actors)]
+    ops = [make_actor(number, queue, policy, seed, at) for number, at in enumerate(crashes)]
+    runner = aioqueue.QueueRunner(queue, ops, restart=restart(seed))
+    players: list[multiprocessing.process.BaseProcess] = []
     weights = policy.get_nowait().value
     share = 0.0
     async with aioqueue.Coordinator() as coord:
-        coord.start(runner)
+        if processes:
+            shared = coord.share().sync, queue.share(), policy.share()
+            spawn = multiprocessing.get_context("spawn").Process
+            for number, at in enumerate(crashes):
+                arguments = (*shared, number, seed, at)
+                players.append(spawn(target=play_in_process, args=arguments))
+                players[-1].start()
+        else:
+            coord.start(runner)
         caught, ages = [], []
         for step in range(1, steps + 1):
             episodes = await queue.dequeue_many(EPISODES)
@@ -144,7 +176,13 @@ async def learn(actors: int, steps: int, seed: int, crash_at: int) -> float:
                 age = np.mean(ages)
                 print(f"step {step:3}: caught {share:4.0%}, weights {age:.1f} versions old")
                 caught, ages = [], []
-    print(f"restarts of actors: {runner.times_restarted}")
+    # The end of the block has stopped the actors, wherever they are.
+    if processes:
+        for player in players:
+            player.join()
+        print(f"exit codes of actors: {[player.exitcode for player in players]}")
+    else:
+        print(f"restarts of actors: {runner.times_restarted}")
     return share
 
 
@@ -155,11 +193,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("--actors", type=int, default=3)
     add("--steps", type=int, default=120, help=f"of the learner, with {EPISODES} episodes each")
+    add("--processes", action="store_true", help="each actor in a process of its own")
     add("--crash-at", type=int, default=200, help="episode at which the game of actor 0 crashes")
     add("--seed", type=int, default=7)
     options = parser.parse_args(arguments)
     logging.basicConfig(format="%(message)s")
-    asyncio.run(learn(options.actors, options.steps, options.seed, options.crash_at))
+    learning = learn(
+        options.actors,
+        options.steps,
+        options.seed,
+        options.crash_at,
+        processes=options.processes,
+    )
+    asyncio.run(learning)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Several web workers, one model: ``uvicorn --workers 4`` in front, one process with the model behind.
+"""Several web workers, one model: ``uvicorn --workers 4`` in front, one process with it behind.
 
     pip install '.[service]'
     python examples/service_workers.py --port 8000 --workers 4
@@ -151,8 +151,13 @@ async def run_server(options: argparse.Namespace, name: str) -> None:
     )
     loop = asyncio.get_running_loop()
     ended = asyncio.create_task(server.wait())
+
+    def stop() -> None:
+        if server.returncode is None:
+            server.terminate()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, server.terminate)
+        loop.add_signal_handler(number, stop)
     print(f"serving on 127.0.0.1:{options.port}", flush=True)
     await ended
 

@@ -30,7 +30,7 @@ import signal
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +38,8 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 import aioqueue
+from aioqueue.sharing.memory import SharedMemory
+from aioqueue.sharing.queues import RemoteMachine
 from proofs.codec import Codec
 
 __all__ = ("Totals", "play")
@@ -147,7 +149,11 @@ def _consume(kind: str, handle: bytes, log: Log, before: bool, seed: int, style:
     queue = pickle.loads(handle)
     if before:
         _log_before_acknowledging(codec, log)
-    note = (lambda rows: None) if before else (lambda rows: [log.add(row) for row in rows])
+
+    def note(rows: Iterable[int]) -> None:
+        for row in () if before else rows:
+            log.add(row)
+
     with suppress(aioqueue.WorkerDiedError, aioqueue.OutOfRangeError):
         if style == "threads":
             _consume_on_threads(queue.sync, codec, note, rng)
@@ -178,7 +184,20 @@ async def _consume_in_tasks(face: Any, codec: Codec, note: Any, rng: random.Rand
 
 def _log_before_acknowledging(codec: Codec, log: Log) -> None:
     """Log the rows of a call just before the store that makes them the caller's."""
-    raise NotImplementedError
+    commit, acknowledge = RemoteMachine.commit, SharedMemory.acknowledge
+    current = threading.local()
+
+    def commit_noted(machine: RemoteMachine, attempt: Any, waited: float = 0.0) -> Any:
+        current.attempt = attempt
+        return commit(machine, attempt, waited)
+
+    def acknowledge_logged(memory: SharedMemory, call: int) -> None:
+        for row in codec.rows(current.attempt.held.single):
+            log.add(row)
+        acknowledge(memory, call)
+
+    RemoteMachine.commit = commit_noted  # type: ignore[method-assign, assignment]
+    SharedMemory.acknowledge = acknowledge_logged  # type: ignore[method-assign, assignment]
 
 
 def _produce(kind: str, handle: bytes, log: Log, first: int) -> None:

@@ -8,6 +8,19 @@ instead, and lists those that raised, those that ended the process, and those th
 may throw where pyarrow does not expect it: then nothing in Python can stop the end of the process.
 
 A footer has no checksum, so a flipped bit may turn up in any number, type or name.
+
+With pyarrow 26.0.1 and 20,000 files, these ended the process:
+
+- `RowGroupMetaData.column` (21 times), and ``compression`` (93) and ``statistics`` (33) of what it
+  returns;
+- `ParquetFileFragment.subset` with a filter (115), which looks at the statistics.
+
+These never did, and raised at most: `ParquetFile`, with and without ``metadata=`` and
+``coerce_int96_timestamp_unit=``, its ``schema_arrow`` and ``iter_batches``; all of `FileMetaData`
+(``num_rows``, ``num_row_groups``, ``num_columns``, ``created_by``, ``format_version``,
+``serialized_size``, ``metadata``, ``schema``, ``row_group``), `ParquetSchema` and `ColumnSchema`;
+``num_rows``, ``num_columns``, ``total_byte_size`` and ``sorting_columns`` of `RowGroupMetaData`.
+The other fields of a column chunk never did either, but no one reaches them without ``column``.
 """
 
 from __future__ import annotations

@@ -34,6 +34,8 @@ MODULES = (
     "proofs/test_linearizability",
     "proofs/test_scheduling",
     "core/test_machine_exhaustive",  # what chance may miss: every order in small worlds
+    "rl/test_queue",
+    "rl/test_queue_in_virtual_time",
 )
 OWN_TESTS = (
     "not TestAFailure and not TestTheReference and not TestTheChecker and not TestTheExplorers"
@@ -74,6 +76,38 @@ class Bug:
 
 
 BUGS = (
+    Bug(
+        "a lost step",  # of a trainer that is cancelled after the grant
+        "rl/core.py",
+        """        if taker.batch is not None:
+            return self.machine.give_back(taker.batch.step)
+        return self.machine.untake() if is_first else NOTHING
+""",
+        """        return self.machine.untake() if is_first else NOTHING
+""",
+    ),
+    Bug(
+        "a rollout begins in a publication",  # its task was started just before
+        "rl/machine.py",
+        """        if self.is_paused or call.state is not _STARTED:
+            return False
+""",
+        """        if call.state is not _STARTED:
+            return False
+""",
+    ),
+    Bug(
+        "a slot too early",  # a step that is not done has given its slots back
+        "rl/machine.py",
+        """            self._remove_from_waiting(group)
+            self._move(group, _HELD)
+""",
+        """            self._remove_from_waiting(group)
+            self._move(group, _HELD)
+            self._settled_weight -= group.weight
+            group.weight = 0
+""",
+    ),
     Bug(
         "empty is done",  # a join ends while the last elements are in somebody's hands
         "core/machine.py",

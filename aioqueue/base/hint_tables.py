@@ -35,6 +35,7 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each("shutdown close_queue aclose", "close()"),
         **_each("is_shutdown closed", "is_closed()"),
         "join_thread": _STOPPED,
+        **_each("share_memory_ share_memory get_proxy to_shared", "share()"),
         "unfinished_tasks": "statistics().unfinished",
         "sync_q": "sync",
         "async_q": "aio",
@@ -216,6 +217,12 @@ _QUEUES: Final = {
     ),
     **_each("Semaphore BatchQueue", "aioqueue.Batcher"),
     **_each("BehaviorSubject ReplaySubject watch Variable", "aioqueue.Latest"),
+    **_each(
+        "Manager SyncManager BaseManager get_context Process spawn start_processes Pipe",
+        "aioqueue.FIFOQueue.share; its result is an argument for processes",
+    ),
+    **_each("SharedMemory SharedMemoryManager", "aioqueue.FIFOQueue.share; arrays take no pipe"),
+    **_each("Value Array", "aioqueue.Latest; with share() for other processes"),
     "Supervisor": "aioqueue.Restart; for aioqueue.QueueRunner(queue, ops, restart=...)",
     **_each("RetryPolicy Backoff", "aioqueue.inputs.Retry; for workers of a runner Restart"),
 }

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.base.arguments import checked_seconds, function_name, is_coroutine_function
+from aioqueue.base.arguments import checked_period, function_name, is_coroutine_function
 from aioqueue.errors import InvalidArgumentError
 
 _TICKS: Final = 1_000_000
@@ -70,7 +70,7 @@ class Admission:
             verdict = self._check(value)
             if verdict is False or (isinstance(verdict, np.bool_) and not verdict):
                 raise InvalidArgumentError(
-                    f"value: {function_name(self._check)} refused {_brief(value)}"
+                    f"value: {function_name(self._check)} refused {_shortened(value)}"
                 )
             if not (verdict is None or isinstance(verdict, bool | np.bool_)):
                 raise TypeError(
@@ -115,7 +115,7 @@ class Admission:
         return key
 
 
-def _brief(value: Any) -> str:
+def _shortened(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array with the shape {value.shape} and the dtype {value.dtype}"
     text = repr(value)
@@ -157,14 +157,10 @@ def _checked_weight_limit(limit: Any) -> float | None:
 def _checked_ageing(ageing: Any, has_priorities: bool) -> int | None:
     if ageing is None:
         return None
-    seconds = checked_seconds(ageing, "ageing")
-    if seconds * _TICKS < 1 or seconds == math.inf:
-        raise InvalidArgumentError(
-            f"ageing: got {ageing!r}; expected at least {1 / _TICKS:g} seconds, or None"
-        )
+    seconds = checked_period(ageing, "ageing", otherwise=", or None")
     if not has_priorities:
         raise InvalidArgumentError(
             f"ageing: got {ageing!r}, but the queue has no priorities; expected it with"
             " `queue=PriorityQueue(capacity)`"
         )
-    return int(seconds * _TICKS)
+    return max(1, int(seconds * _TICKS))

@@ -90,7 +90,7 @@ Args:
         of the batch that it had begun get a `WorkerDiedError`, and a new process replaces it.
     on_full: what a call does when the queue is full: ``"wait"`` for room, or ``"refuse"``, which
         raises `QueueFull` at once.
-    on_failure: what becomes of a batch for which the function raises, or returns no results:
+    on_failure: how a batch ends for which the function raises, or returns no results:
         ``"fail"`` raises the failure in every caller. ``"one_by_one"`` calls the function again
         with each request by itself, so that only those fail that fail by themselves. A batch in
         which a process died is not tried again.

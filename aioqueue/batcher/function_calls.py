@@ -26,7 +26,7 @@ Where = Literal["auto", "task", "thread", "process"]
 
 
 OnFailure = Literal["fail", "one_by_one"]
-"""What becomes of a batch for which the function of a batcher has raised."""
+"""How a batch ends for which the function of a batcher has raised."""
 
 
 class FailedBatch(list[Any]):

@@ -108,11 +108,13 @@ class Request(Attempt):
 
     Attributes:
         is_sealed: whether its value came from another process, pickled, and its result goes there.
+        is_examined: whether its value was checked and weighed before it came in.
     """
 
     __slots__ = ("context", "is_accepted", "is_taken", "is_weighed", "result", "value", "weight")
 
     is_sealed = False
+    is_examined = False
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()
@@ -223,7 +225,7 @@ class BatcherCore:
         if queue is None:
             queue = self._new_queue()
         self.has_priorities: bool = _checked_queue(queue, self.max_batch)
-        self.admission = Admission(
+        self.admission: Admission = Admission(
             weight, max_batch_weight, check, ageing, has_priorities=self.has_priorities
         )
         self.max_batch_weight: float | None = self.admission.max_weight
@@ -289,15 +291,24 @@ class BatcherCore:
                 f"priority: got {priority!r}, but {self} has a {self.aio._core.kind}; make it with"
                 " `queue=PriorityQueue(capacity)`"
             )
-        if self.admission.examines:
-            try:
-                request.weight = self.admission.examine(request.value)
-            except BaseException:
-                self._count_rejected()
-                raise
+        if self.admission.examines and not request.is_examined:
+            self.examine(request)
         if self.has_priorities:
             return (self.admission.key(priority or 0, request.began), request)
         return request
+
+    def examine(self, request: Request) -> None:
+        """Have the value checked and weighed.
+
+        Raises:
+            InvalidArgumentError: the value is refused, or heavier than a batch may be.
+            Exception: ``check`` or ``weight`` has raised it.
+        """
+        try:
+            request.weight = self.admission.examine(request.value)
+        except BaseException:
+            self._count_rejected()
+            raise
 
     @synchronized
     def _count_rejected(self) -> None:
@@ -418,7 +429,8 @@ class BatcherCore:
             weight: that of the batch so far.
 
         Returns:
-            The request, whose caller still waits; ``None`` if there is none, or it is too heavy.
+            The request, whose caller still waits; ``None`` if the queue is empty, or
+            the next one is too heavy.
         """
         assert self.max_batch_weight is not None
         face: Any = self.aio
@@ -525,7 +537,9 @@ class BatcherCore:
 
     def finish_one(self, request: Request, outcome: Any, seconds: float) -> None:
         """Give one caller of a batch its outcome; the worker is not done with the batch yet."""
-        if isinstance(outcome, BaseException):
+        if request.is_sealed:
+            outcome = request.sealed(outcome)
+        elif isinstance(outcome, BaseException):
             outcome = copy_for_caller(outcome, is_shared=True)
         apply_deferred(self._finish_one, request, outcome, seconds)
 
@@ -554,7 +568,7 @@ class BatcherCore:
         ]
         if self.has_sealed:
             owned = [
-                request.sealed(one) if request.is_sealed else one
+                request.sealed(one) if request.is_sealed and request.state is PENDING else one
                 for request, one in zip(batch, owned, strict=True)
             ]
         apply_deferred(self._finish, batch, owned, seconds)

@@ -15,6 +15,7 @@ from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from aioqueue.base.public_names import World
 from aioqueue.coordination.classify import (
     Classification,
     checked_clean_types,
@@ -147,6 +148,20 @@ class CoordinatorCore(WatchdogTarget):
 
     def _workers_and_failures(self) -> tuple[list[Worker], list[BaseException]]:
         return list(self._workers.values()), list(self._failures)
+
+    def pickled(self, world: World) -> tuple[Any, ...]:
+        """Return what a face of it is pickled as.
+
+        Raises:
+            TypeError: it is not shared.
+        """
+        if self.shared is not None:
+            found: tuple[Any, ...] = self.shared.pickled(world)
+            return found
+        raise TypeError(
+            "a coordinator cannot be pickled or copied: it lives in one process. Share it"
+            " (`coord.share()`), and send that to other processes of this machine"
+        )
 
     @property
     def has_begun(self) -> bool:

@@ -168,10 +168,12 @@ class CoordinatorFace(CoordinatorMethods):
         * `join`, and leaving the block, wait for the workers of all processes, except those that
           are in a join themselves. A process inside ``with coord.stop_on_exception():`` counts as a
           worker. A drain concerns the runners of one process.
-        * `explain` includes all processes.
+        * `explain` includes all processes, and the numbers of a `Monitor` add up.
 
-        If the process that shares it dies, the others stop with a `WorkerDiedError`. If it ends in
-        order, they stop. Only processes of the same user can connect.
+        Its first use in a process, and the start of a block in it, take a short trip to the process
+        that shares it, and block for that long. If that process dies, the others stop with a
+        `WorkerDiedError`. If it ends in order, they stop. Only processes of the same user can
+        connect.
 
         Args:
             name: a name by which other processes of this user find the coordinator (`connect`):
@@ -195,14 +197,7 @@ class CoordinatorFace(CoordinatorMethods):
         Raises:
             TypeError: it is not shared.
         """
-        shared = self._core.shared
-        if shared is not None:
-            pickled: tuple[Any, ...] = shared.pickled(self._world)
-            return pickled
-        raise TypeError(
-            "a coordinator cannot be pickled or copied: it lives in one process. Share it"
-            " (`coord.share()`), and send that to other processes of this machine"
-        )
+        return self._core.pickled(self._world)
 
     def monitor(self, *, log: bool = False) -> Monitor:
         """Monitor what you start in this coordinator and report its bottleneck: see `Monitor`.

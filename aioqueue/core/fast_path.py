@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from aioqueue.core.arrivals import Arrivals
 from aioqueue.core.attempts import (
     CLOSED,
     DEQUEUE,
@@ -236,6 +237,7 @@ class MachineState(FastPath):
     """
 
     __slots__ = (
+        "_arrivals",
         "_batch_waits",
         "_beginning",
         "_brings_sizes",
@@ -261,6 +263,7 @@ class MachineState(FastPath):
         "_state",
         "_wait_lists",
         "_waiting",
+        "arrival_marks",
         "kind",
         "max_bytes",
         "name",
@@ -298,6 +301,8 @@ class MachineState(FastPath):
         self._wait_lists = wait_lists = WaitLists()
         self._enqueues, self._dequeues = wait_lists.enqueues, wait_lists.dequeues
         self._places, self._granted = wait_lists.places, wait_lists.granted
+        self._arrivals: list[Arrivals] = []  # of the threads that write rows without the lock
+        self.arrival_marks: list[None] = []  # see `Arrivals`
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
         # Rows that are done with. The rest of those that went in are unfinished: that costs nothing
         # where nobody asks.
@@ -369,6 +374,8 @@ class MachineState(FastPath):
         """
         if type(attempt) is Take:
             if self._state is not OPEN or not len(self.storage) <= self._bound_out < INFINITY:
+                return False
+            if self._arrivals and self._has_arrived():
                 return False
             self._standby_take, self._bound_out = attempt, INFINITY
         else:
@@ -471,6 +478,7 @@ class MachineState(FastPath):
     @synchronized
     def statistics(self) -> Statistics:
         """Return all counts, of one moment."""
+        self._take_in_arrivals()
         claimed = self._claims()
         inside = self.storage.size - claimed
         granted = self._granted_rows()
@@ -531,11 +539,55 @@ class MachineState(FastPath):
 
     @synchronized
     def _get_size(self) -> int:
+        self._take_in_arrivals()
         return self.storage.size - self._claims()
 
     @synchronized
     def _get_weight(self) -> int | None:
+        self._take_in_arrivals()
         return self.storage.weight
+
+    def _has_arrived(self) -> bool:
+        for arrivals in self._arrivals:  # noqa: SIM110  # Cython compiles no closure here
+            if arrivals.filled > arrivals.taken:
+                return True
+        return False
+
+    def _take_in_arrivals(self) -> None:
+        """Put rows in that wait in `Arrivals`, as far as there is room.
+
+        It lets no attempt proceed. A caller that does not do so either need not: as long as a
+        dequeue lacks rows, those of all writers are too few for it, unless one of them is about to
+        call `Machine.collect`.
+        """
+        if not self._arrivals:
+            return
+        head = self._wait_lists.first_dequeue()
+        # In a slow move, `_batch_waits` is no more than the safe answer.
+        claims = self._progressive and head is not None and not head.single
+        for arrivals in self._arrivals:
+            n = arrivals.filled - arrivals.taken
+            if not n:
+                continue
+            if self._state is not OPEN or self._enqueues or self._places:
+                return  # their writer learns of it, or waits in line
+            if claims:
+                self._claimed = self._claims()
+            room = self._room()
+            if room < 1:
+                return
+            n = int(min(max(room, self._claims_to_come()), n))  # as in `_rows_to_enter`
+            before = len(self.storage)
+            try:
+                self.storage.put_many(arrivals.columns, arrivals.taken, arrivals.taken + n)
+            finally:
+                # What is in, even if a handler has raised: it must not go in twice.
+                n = len(self.storage) - before
+                arrivals.taken += n
+                self._enqueued += n
+                del self.arrival_marks[:n]
+        if claims:
+            self._claimed = self._claims()
 
     def _claims(self) -> int:
         """Return how many rows in the storage belong to the first waiting dequeue, as of now."""

@@ -26,3 +26,5 @@ cdef class Machine(MachineState):
     cpdef _release_rows(self, Attempt attempt)
     cpdef _finish(self, Attempt attempt, state, dict wakers)
     cpdef _set_bounds(self)
+    cpdef double _set_limits(self, double bound_in) except? -2
+    cpdef _take_in_late_arrivals(self, dict wakers)

@@ -52,6 +52,11 @@ path (`_disable_fast_path`):
 * below ``_bound_in`` a row can go in, and no caller need be woken;
 * above ``_bound_out`` a row can come out, and no caller need be woken.
 
+**Arrivals.** A thread that enqueues many small rows writes them to memory of its own, without the
+lock, and they enter together (`aioqueue.core.arrivals`). Such a row counts as an enqueue that is
+about to begin. Every slow move takes in what has arrived before it decides anything, so no dequeue
+waits, fails or gets fewer rows while a row is there for it.
+
 **The lock** is passed in and guards every field. It is held for one move, never across a wait. It
 is re-entrant because only such a lock knows its owner. So the machine notices when a signal handler
 or a finalizer interrupts a move of the same thread: it refuses what the handler begins
@@ -65,6 +70,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from aioqueue.core.arrivals import Arrivals
 from aioqueue.core.attempts import (
     CLOSED,
     CLOSING,
@@ -194,7 +200,12 @@ class Machine(MachineState):
             self._leave_standby(attempt)
         # An attempt that stands by began before this one: it has to be in line before this one is
         # decided.
-        if self._standby_put is not None or self._standby_take is not None:
+        # So did the enqueues of rows that have arrived.
+        if (
+            self._standby_put is not None
+            or self._standby_take is not None
+            or (self._arrivals and self._has_arrived())
+        ):
             self._disable_fast_path()  # puts them in line
             wakers = self._settle()
         # Kept for the case that this attempt ends without a change: then they still hold.
@@ -241,6 +252,8 @@ class Machine(MachineState):
                 # no caller is concerned.
                 self._flush(wakers)
             self._set_bounds()
+            if self._arrivals:
+                self._take_in_late_arrivals(wakers)
             if attempt.state is PENDING or attempt.state is GRANTED:
                 # A lease that was granted in this call was not notified: there is no wake to come.
                 attempt.waits = attempt.state is PENDING or attempt is not self._beginning
@@ -404,6 +417,7 @@ class Machine(MachineState):
             cause: the failure that becomes the cause of later errors; only the first one counts.
         """
         self._disable_fast_path()
+        self._take_in_arrivals()  # their enqueues have begun before
         if self._cause is None:
             self._cause = cause
         if self._state is OPEN:
@@ -430,6 +444,39 @@ class Machine(MachineState):
         self._disable_fast_path()
         self._given_capacity = capacity
         self._capacity = self._rows_that_fit()
+        return self._settle()
+
+    @synchronized
+    def open_arrivals(self, arrivals: Arrivals) -> Collection[Waker]:
+        """Take rows in from a thread that begins to write them without the lock."""
+        self._disable_fast_path()
+        self._arrivals.append(arrivals)
+        return self._settle()
+
+    @synchronized
+    def collect(self, arrivals: Arrivals) -> tuple[Collection[Waker], int, int]:
+        """Take in what has arrived. Its writer calls this when its limit is reached.
+
+        Args:
+            arrivals: the caller's. They are empty afterwards.
+
+        Returns:
+            The wakers; and where the rows begin and end for which there is no room: the caller
+            enqueues them.
+        """
+        self._disable_fast_path()
+        wakers = self._settle()
+        start, stop = arrivals.taken, arrivals.filled
+        arrivals.taken = arrivals.filled = 0
+        del self.arrival_marks[: stop - start]
+        return wakers, start, stop
+
+    @synchronized
+    def close_arrivals(self, arrivals: Arrivals) -> Collection[Waker]:
+        """Note that a thread writes no more; it has collected its rows."""
+        self._disable_fast_path()
+        if arrivals in self._arrivals:
+            self._arrivals.remove(arrivals)
         return self._settle()
 
     @synchronized
@@ -519,9 +566,27 @@ class Machine(MachineState):
     def _settle(self) -> dict[Waker, None]:
         """Finish a change: let attempts proceed and set the bounds; return the wakers to wake."""
         wakers: dict[Waker, None] = {}
+        if self._arrivals:
+            self._take_in_arrivals()
         self._flush(wakers)
         self._set_bounds()
+        if self._arrivals:
+            self._take_in_late_arrivals(wakers)
         return wakers
+
+    def _take_in_late_arrivals(self, wakers: dict[Waker, None]) -> None:
+        """Take in what came while a dequeue began to wait.
+
+        A writer counts a row and then compares with its limit, without the lock. One that has done
+        both before the limit was set does not call `collect` for its row.
+        """
+        while self._dequeues and len(self.arrival_marks) >= self._arrivals[0].limit:
+            before = self._enqueued
+            self._take_in_arrivals()
+            if self._enqueued == before:
+                return  # there is no room, and their writers wait for it; or none is there yet
+            self._flush(wakers)
+            self._set_bounds()
 
     def _advance_enqueue(self, attempt: Any, wakers: dict[Waker, None]) -> bool:
         """Let the first enqueue in line proceed; return whether it leaves the line."""
@@ -835,7 +900,24 @@ class Machine(MachineState):
                 bound_in = 0 if waits_for_each else self._keep + head.n - 1
                 if not self._progressive:
                     bound_in = min(bound_in, self._limit())
+        if self._arrivals:
+            bound_in = self._set_limits(bound_in)
         self._bound_in, self._bound_out = bound_in, bound_out
         if self.observers:
             for observe in self.observers:
                 observe()
+
+    def _set_limits(self, bound_in: float) -> float:
+        """Compute how many rows the writers may keep; return the bound of the fast path in.
+
+        4. They keep fewer rows than the first dequeue lacks. While it waits, the fast path in ends
+           as many rows earlier as they may have.
+        """
+        # While none waits, as many as fit. Without a fast path in, each row has to be collected.
+        lacking = bound_in - len(self.storage) + bool(self._dequeues)
+        limit = max(1, int(min(lacking, self._arrivals[0].rows)))
+        for arrivals in self._arrivals:
+            arrivals.limit = limit
+        if self._dequeues:
+            bound_in -= limit - 1
+        return bound_in

@@ -36,7 +36,7 @@ from aioqueue.pipeline.stages.transform import MakingTransform, Transform
 from aioqueue.pipeline.state.ranks.ledger import ItemNames, RankLedger, RunItemNames, RunLedgers
 from aioqueue.pipeline.state.ranks.padding import RankPadding
 from aioqueue.pipeline.whole_run import WholeRun, WholeRunInput, WholeRunNode
-from aioqueue.sources.shards import EpochEntries
+from aioqueue.sources.shards import EpochEntries, entries_of
 from aioqueue.sources.shuffling import derive_seed
 from aioqueue.telemetry import Watch
 from aioqueue.workers.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
@@ -98,7 +98,7 @@ class Builder:
         self._item_records = item_records
         self._ledger: RankLedger | ItemNames | None = None
         if self._item_records is None:
-            self._entries = EpochEntries(pipeline.source, self._rank)
+            self._entries = entries_of(pipeline.source, self._rank)
         else:
             self._entries, self._ledger = self._item_records.open(pipeline.source, self._rank)
         self._row_makers: list[MakingTransform] = [] if row_makers is None else row_makers
@@ -429,7 +429,7 @@ def length_of(pipeline: BasePipeline[Any], rest: State | None = None, epoch: int
     """
     stages, source, rank = pipeline.stages, pipeline.source, rank_of(pipeline.stages)
     if rest is None or str(epoch) not in rest["epochs"]:
-        return length_behind(stages, EpochEntries(source, rank).length())
+        return length_behind(stages, entries_of(source, rank).length())
     if any(stage.branches() for stage in stages):
         return None
     ledgers = RunLedgers(rest)

@@ -310,7 +310,7 @@ def _part_in(fields: Any) -> Part:
     """Return the part that a manifest lists so.
 
     Raises:
-        DocumentError: it is none.
+        DocumentError: no part is listed so.
     """
     is_part = isinstance(fields, list) and len(fields) == 2 and all(map(is_int, fields))
     if not is_part or min(fields) < 1:

@@ -18,7 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from aioqueue.base.hints import hint_attributes, hint_methods
 from aioqueue.base.public_names import public
@@ -44,12 +44,25 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E")
 K = TypeVar("K")
-DataclassT = TypeVar("DataclassT", bound=DataclassLike)
+E_co = TypeVar("E_co", covariant=True)
+
+
+class _StagesOfDataclasses(Protocol[E_co]):
+    """What `Stages` of dataclasses are. Of a type variable in the place of ``self``, mypy checks
+    no bound, so there are two: one is found, and the other one is checked."""
+
+    def _found(self) -> E_co: ...
+    def _checked(self) -> DataclassLike: ...
 
 
 @hint_attributes("a source or pipeline")
 class Stages(RunMethods[T_co]):
     """The methods that add a stage. Sources and pipelines share them."""
+
+    if TYPE_CHECKING:  # see `_StagesOfDataclasses`
+
+        def _found(self) -> T_co: ...
+        def _checked(self) -> T_co: ...
 
     @abstractmethod
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
@@ -336,8 +349,8 @@ class Stages(RunMethods[T_co]):
     ) -> Pipeline[Any]: ...
     @overload
     def batch(
-        self: Stages[DataclassT], size: int, **options: Unpack[BatchOptions]
-    ) -> Pipeline[DataclassT]: ...
+        self: _StagesOfDataclasses[E], size: int, **options: Unpack[BatchOptions]
+    ) -> Pipeline[E]: ...
     @overload
     def batch(
         self,
@@ -740,7 +753,12 @@ class Stages(RunMethods[T_co]):
         return self._with(ToDevice.of(device, buffer_size))
 
     def shard(
-        self, rank: int, ranks: int, *, uneven: Literal["pad", "drop", "allow"] = "pad"
+        self,
+        rank: int,
+        ranks: int,
+        *,
+        uneven: Literal["pad", "drop", "allow"] = "pad",
+        by: Literal["item", "file"] = "item",
     ) -> Pipeline[T_co]:
         """Read one rank's shard of the source, in data-parallel training.
 
@@ -749,11 +767,17 @@ class Stages(RunMethods[T_co]):
         batches; if one took fewer steps, the others would deadlock in all-reduce. If a rank skips
         items, it repeats its latest examples of the epoch in their place.
 
+        A reader of files has no random access. So each rank reads all files, and drops the records
+        of the others. With ``by="file"``, each rank reads its own files only.
+
         Args:
             rank: the rank of this program, ``0 <= rank < ranks``.
             ranks: how many ranks there are. All must have the same source, seed and stages.
             uneven: what to do if the items do not divide evenly: ``"pad"`` repeats the first items
                 of the last round; ``"drop"`` drops that round; ``"allow"`` lets ranks differ.
+            by: what the ranks divide: ``"item"``, one item after another; or ``"file"``, the files
+                of a reader, each read by one rank as a whole. Ranks have different numbers of
+                records then, so it needs ``uneven="allow"``.
 
         Raises:
             InvalidArgumentError: an argument is wrong; or the number of batches depends on the
@@ -761,7 +785,7 @@ class Stages(RunMethods[T_co]):
         """
         from aioqueue.pipeline.stages.shard import Shard
 
-        return self._with(Shard.of(rank, ranks, uneven))
+        return self._with(Shard.of(rank, ranks, uneven, by))
 
 
 @public("aioqueue.inputs", hints="inputs")

@@ -127,7 +127,7 @@ class LentRun:
         index, placing = self._index, self._placing
         self._index += 1
         place = None if placing is None else placing.next()
-        rank, ranks, _ = self._rank
+        rank, ranks = self._rank[:2]
         is_other = index % ranks != rank
         if is_other or (placing is not None and placing.is_behind):
             self._leases.commit([(self._epoch, index)])  # of another rank, or delivered before

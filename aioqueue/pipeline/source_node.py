@@ -157,7 +157,7 @@ class SourceNode(Node):
         self._epoch, self._given = state["epoch"], state["given"]
         self._start = EpochStart(state.get("start", 0), state.get("start_place"))
         if self._start.place is not None:
-            self.source.source._check_place(self._start.place)
+            self.source.check_place(self._start.place)
         self._wanted = wanted if wanted is not None and wanted.epoch == self._epoch else None
 
     def calls_of(self, given: Sequence[Any], result: Any) -> int:

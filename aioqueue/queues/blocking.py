@@ -30,16 +30,24 @@ from aioqueue.core.attempts import (
 )
 from aioqueue.core.elements.spec import BatchT, ElementT, Row, Typed
 from aioqueue.core.fast_path import NOTHING
+from aioqueue.core.machine import Machine
 from aioqueue.core.meters import current_meter
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,
     OutOfRangeError,
 )
+from aioqueue.queues.element_writer import ElementWriter
 from aioqueue.queues.leases import QueueLeases
 from aioqueue.queues.queue_core import QueueFace, add_rows_note
 from aioqueue.worlds.scopes import cancelled_by, current_scopes, seconds_left, unwatch, watch
-from aioqueue.worlds.waker import ThreadWaker, apply_deferred, deliver, in_event_loop
+from aioqueue.worlds.waker import (
+    ThreadWaker,
+    apply_deferred,
+    deliver,
+    in_event_loop,
+    is_free_threaded,
+)
 
 T = TypeVar("T")
 
@@ -79,6 +87,25 @@ class BlockingMethods(QueueFace[ElementT]):
         if type(self).enqueue is not BlockingMethods.enqueue or "enqueue" in vars(self):
             return None
         return self._core.quick_row_maker(), self._try_enqueue
+
+    def _element_writer(self, rows: int) -> ElementWriter | None:
+        """Return what enqueues many elements of one thread together; ``None`` if that is of no use.
+
+        Args:
+            rows: how many, at most.
+        """
+        # Without a global interpreter lock, a writer and the machine could miss each other. A queue
+        # of another process has no machine here.
+        is_here = isinstance(self._machine, Machine)
+        if is_free_threaded() or not is_here or self._steps_of_enqueue() is None:
+            return None
+        columns, write = self._core.storage.row_memory(rows), self._core.element_writer()
+        if columns is None or write is None:
+            return None
+        return ElementWriter(self._machine, self._complete_enqueue, columns, rows, write)
+
+    def _complete_enqueue(self, attempt: Attempt) -> None:
+        self._complete(attempt, "enqueue", None)
 
     @overload
     def enqueue_many(

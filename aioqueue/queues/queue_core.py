@@ -98,6 +98,8 @@ class QueueCore:
             raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
         self.name: str = name or f"{kind}-{next(_numbers)}"
         self.is_named: bool = bool(name)
+        self.series_name: str | None = None
+        """The name under which monitors add it up with others; ``None`` for its own."""
         lock = machine_lock()
         self.copier: BatchCopier = BatchCopier(storage, lock)
         self.machine: Machine = Machine(
@@ -114,9 +116,9 @@ class QueueCore:
 
     def _describe_elements(self, kind: str, spec: Spec, storage: Storage, keep: int) -> None:
         """Set the rest of the fields; the core of a queue of another process does so, too."""
-        self.kind = kind
-        self.spec = spec
-        self.storage = storage
+        self.kind: str = kind
+        self.spec: Spec = spec
+        self.storage: Storage = storage
         self.to_row: Callable[[Any], Row] | None = _row_maker(spec, storage)
         self.keep = keep
         # How the processes of this machine share it (`aioqueue.sharing`); ``None``: they do not.
@@ -293,6 +295,16 @@ class QueueCore:
 
         return spec.row_maker() if type(spec) is ElementSpec else self.to_row
 
+    def element_writer(self) -> Callable[[Columns, int, Any], object] | None:
+        """Return a function that writes an element to an index of columns; ``None`` if the storage
+        gives no memory for that (`Storage.row_memory`)."""
+        from aioqueue.core.elements.element_spec import ElementSpec
+        from aioqueue.core.storage.columns import row_writer
+
+        if type(self.spec) is not ElementSpec or self.spec.rows_private:
+            return None
+        return self.spec.element_writer(row_writer(len(self.spec.components)))
+
     def set_spec(self, spec: Spec) -> None:
         """Replace the spec by one whose rows have another form, for the live faces as well."""
         self.spec = spec
@@ -424,7 +436,7 @@ class QueueFace(QueueMethods[ElementT]):
     def __repr__(self) -> str:
         core = self._core
         try:
-            counts = self._machine.statistics()
+            counts = core.recent_statistics()
         except RuntimeError:  # the queue of a parent process; see `aioqueue.system.forks`
             return f"<{type(self).__module__}.{core.label} of another process>"
         size, capacity, max_bytes = counts.size, counts.capacity, counts.max_bytes
@@ -435,7 +447,7 @@ class QueueFace(QueueMethods[ElementT]):
             inside += ", unbounded"
         inside += f", {counts.granted} granted" if counts.granted else ""
         inside += f", {counts.claimed} claimed" if counts.claimed else ""
-        state = self._machine.state
+        state = core.recent_state()
         suffix = "" if state is QueueState.OPEN else f", {state.value}"
         return f"<{type(self).__module__}.{core.label} [{core.spec!r}] {inside}{suffix}>"
 

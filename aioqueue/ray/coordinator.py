@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import aioqueue
 from aioqueue.base.arguments import checked_flag, checked_grace, checked_watchdog
+from aioqueue.base.public_names import World
 from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.shutdown import DEFAULT_GRACE
 from aioqueue.ray.coordinator_actor import remote_class
@@ -51,7 +52,7 @@ class ClusterCore(MemberCore):
         self.connection.start()
         weakref.finalize(self, self.connection.leave)
 
-    def __reduce__(self) -> NoReturn:
+    def pickled(self, world: World) -> NoReturn:
         """Refuse to be pickled.
 
         Raises:

@@ -73,7 +73,9 @@ class CoordinatorActor:
         for life in silent:
             del self._heard[life]
         self._register.end(
-            silent, lambda place: f"must have died: {place} was silent for {seconds:.0f} s"
+            silent,
+            lambda place: f"{place} was silent for {seconds:.0f} s",
+            died="must have died",
         )
 
     async def _watch(self) -> None:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _ROWS: Final = 1024
 """The number of rows to convert at a time."""
+_FILTERED_ROWS: Final = 2**16
+"""The number of rows to filter at a time, by few columns, where most row groups have none."""
 _AHEAD_ROWS: Final = 2048
 _AHEAD_BATCHES: Final = 4
 _END_MARK: Final = b"\xff\xff\xff\xff\0\0\0\0"
@@ -288,7 +290,7 @@ class _ParquetFile:
         try:
             return any(
                 of_filter.kept(of_filter.conformed(rows))[0].num_rows
-                for rows in self._batches(group, of_filter.stored, _ROWS)
+                for rows in self._batches(group, of_filter.stored, _FILTERED_ROWS)
             )
         except (DataLossError, InvalidArgumentError, self._pa.ArrowException):
             return True  # reading all columns shows what is wrong, and the rows before that

@@ -447,6 +447,17 @@ class Reader(BuiltinSource[T]):
         reader._is_endless = False
         return reader
 
+    def _entries_by_file(self, rank: Any, rests: Any, parts: Any) -> Any:
+        from aioqueue.readers.file_entries import FileEntries
+
+        self._check_repeatable()
+        if self._paths.items_per_epoch() is None:
+            raise InvalidArgumentError(
+                f"by: got 'file' for {self!r}, whose number of files is not known; expected a list"
+                " of paths, or files(pattern)"
+            )
+        return FileEntries(self, rank, rests, parts)
+
     def _blocks(self, place: Place, paths: Iterable[tuple[Entry[Any], Place]]) -> Iterator[_Block]:
         """Yield the blocks of some files.
 

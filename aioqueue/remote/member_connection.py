@@ -54,6 +54,8 @@ class MemberConnection:
         self._coordinator = coordinator
         self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._pending: dict[object, Callable[[Any], object]] = {}  # calls without an answer
+        self._is_report_scheduled = False
+        self._has_thread_ended = False
         self._acknowledged = 0  # failures that the register has
         self._waiting: dict[threading.Event, int] = {}  # each event waits for this many
         self._lock = threading.RLock()  # guards the two above
@@ -76,7 +78,7 @@ class MemberConnection:
         Args:
             method: the method.
             arguments: its arguments.
-            answer: called in any thread with the answer, or with why there is none.
+            answer: called in any thread with the answer, or with why no answer came.
         """
         raise NotImplementedError
 
@@ -111,10 +113,16 @@ class MemberConnection:
 
     def call_soon(self, call: Callable[[], object]) -> None:
         self._inbox.put(call)
+        # First the call, then the question: either the thread has found it, or it is found here.
+        if self._has_thread_ended:
+            self._make_calls()
 
     def schedule_report(self) -> None:
         """Schedule a report, because something has changed here."""
-        self.call_soon(self._send_report)
+        # One report covers all changes until it is made: many workers may begin or end at once.
+        if not self._is_report_scheduled:
+            self._is_report_scheduled = True
+            self.call_soon(self._send_scheduled_report)
 
     def call_when_settled(self, then: Callable[[], object]) -> None:
         """Schedule a callback for when this program and the register know each other's state."""
@@ -185,6 +193,16 @@ class MemberConnection:
         else:
             self._end(self.ended_error())
         self._answer_remaining_calls()
+        self._has_thread_ended = True
+        self._make_calls()
+
+    def _make_calls(self) -> None:
+        """Make the calls that come when the thread has ended: each gets the end as its answer."""
+        with suppress(queue.Empty):
+            while True:
+                call = self._inbox.get_nowait()
+                if call is not None:
+                    call()
 
     def _next_report(self) -> float | None:
         return None if self.report_seconds is None else monotonic() + self.report_seconds
@@ -192,7 +210,10 @@ class MemberConnection:
     def _answer_remaining_calls(self) -> None:
         """Answer all remaining calls with the end of the connection."""
         if self.ended_by is None:
-            self.ended_by = self.ended_error()
+            with self._lock:
+                self.ended_by = self.ended_error()
+                for event in self._waiting:
+                    event.set()
             report = self._last_report
             # The coordinator is gone by now, but other programs still need its last failures.
             if report is not None and self.is_connected():
@@ -208,6 +229,10 @@ class MemberConnection:
             del call
 
     _last_report: Any = None
+
+    def _send_scheduled_report(self) -> None:
+        self._is_report_scheduled = False  # first: a change from here on needs a report of its own
+        self._send_report()
 
     def _send_report(self, then: Callable[[], object] = bool) -> None:
         coordinator = self._coordinator()
@@ -262,11 +287,11 @@ class MemberConnection:
             self._end(self.ended_error())
             return
         try:
-            self.send(method, arguments, partial(self._answer_soon, call_id))
+            self.send(method, arguments, partial(self._schedule_answer, call_id))
         except Exception as error:  # the connection is just ending
             self._end(self.died_error(error))
 
-    def _answer_soon(self, call_id: object, answer: Any, error: Exception | None) -> None:
+    def _schedule_answer(self, call_id: object, answer: Any, error: Exception | None) -> None:
         self.call_soon(partial(self._on_answer, call_id, answer, error))
 
     def _on_answer(self, call_id: object, answer: Any, error: Exception | None) -> None:

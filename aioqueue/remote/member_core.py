@@ -5,11 +5,12 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import uuid
-from collections.abc import Callable, Generator, Iterable
+import weakref
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final
 
 from aioqueue.coordination.coordinator_core import BLOCK_NAME, CoordinatorCore
-from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
+from aioqueue.coordination.workers import Worker, current_worker_name, when_all_ended
 from aioqueue.core.elements.values import is_iterable
 from aioqueue.errors import set_cause
 from aioqueue.processes.failures import failure_of_message, message_of_failure
@@ -61,6 +62,8 @@ class MemberCore(CoordinatorCore):
         self._local_stopped_by: str | None = None
         self._active_workers: list[ActiveWorker] = []
         self._joining_keys: list[str] = []  # the tasks that wait in a join
+        # Workers that were reported: their end is, too.
+        self._observed: weakref.WeakSet[Worker] = weakref.WeakSet()
 
     @property
     def life(self) -> str:
@@ -168,7 +171,6 @@ class MemberCore(CoordinatorCore):
         worker = self.as_known_worker(worker)
         super().register(worker)
         self.connection.schedule_report()
-        when_all_ended([as_worker(worker)], self.connection.schedule_report)
 
     def begin_work(self) -> ActiveWorker:
         work = self._current_worker()
@@ -250,12 +252,15 @@ class MemberCore(CoordinatorCore):
         with self._lock:
             self._number += 1
             acknowledged = self.connection.acknowledged
-            return ProgramReport(
+            alive = {key: one for key, one in self._workers.items() if one.is_alive()}
+            unobserved = [one for one in alive.values() if one not in self._observed]
+            self._observed.update(unobserved)
+            report = ProgramReport(
                 self._life,
                 self.place(),
                 self._run,
                 self._number,
-                [*self._active_workers, *self._workers_here()],
+                [*self._active_workers, *self._described(alive)],
                 acknowledged,
                 self._local_failures[acknowledged:],
                 self._local_stopped_by,
@@ -263,15 +268,19 @@ class MemberCore(CoordinatorCore):
                 list(self._joining_keys),
                 self._seen,
             )
+        # Now rather than when it was registered: a thread may be started later than that, and only
+        # a running one can be waited for.
+        for worker in unobserved:
+            when_all_ended([worker], self.connection.schedule_report)
+        return report
 
-    def _workers_here(self) -> Iterable[ActiveWorker]:
-        for key, worker in self._workers.items():
-            if worker.is_alive():
-                remote = self.remote_key(key)
-                if remote is not None:
-                    yield ActiveWorker(remote, worker.name, is_local=False)
-                else:
-                    yield ActiveWorker(f"{self._life}/{key}", worker.name)
+    def _described(self, workers: Mapping[int, Worker]) -> Iterable[ActiveWorker]:
+        for key, worker in workers.items():
+            remote = self.remote_key(key)
+            if remote is not None:
+                yield ActiveWorker(remote, worker.name, is_local=False)
+            else:
+                yield ActiveWorker(f"{self._life}/{key}", worker.name)
 
     def known_state(self) -> tuple[str, int, int, bool]:
         with self._lock:

@@ -98,6 +98,10 @@ class _Member:
         self.joining: frozenset[str] = frozenset()
         self.taken = taken
 
+    def local_names(self) -> list[str]:
+        """Return the names of the workers that end with it."""
+        return [worker.name for worker in self.workers.values() if worker.is_local]
+
 
 def _judge() -> CoordinatorCore:
     """Make the coordinator that decides what counts as a failure; it has no workers itself."""
@@ -319,31 +323,47 @@ class MemberRegister:
     # Members.
 
     def end(
-        self, lives: Iterable[str], describe: Callable[[str], str], *, if_idle: bool = False
+        self,
+        lives: Iterable[str],
+        describe: Callable[[str], str],
+        *,
+        died: str = "died",
+        exitcode: int = 0,
+        if_idle: bool = False,
     ) -> None:
         """Remove programs that have died. Workers that they had are a failure.
 
         Args:
             lives: the programs.
-            describe: returns how a program has died; called with where it ran.
+            describe: returns what has happened to a program; called with where it ran.
+            died: what its workers did.
+            exitcode: the exit code of their processes, or minus the signal, if that is known.
             if_idle: whether it is a failure even if the program had no workers.
         """
         dead = [life for life in lives if life in self._members]
         for life in dead:
             # With no program left, nobody needs the news, and a later program starts afresh.
             if len(dead) < len(self._members):
-                self._record_death(self._members[life], describe, if_idle)
+                text = self._text_of_death(self._members[life], describe, died, if_idle)
+                if text:
+                    self._record_death(self._members[life], text, exitcode)
         for life in dead:
             self.dismiss(life)
 
-    def _record_death(self, member: _Member, describe: Callable[[str], str], if_idle: bool) -> None:
-        kept = [worker for worker in member.workers.values() if worker.is_local]
-        if not kept and not if_idle:
-            return
-        names = ", ".join(worker.name for worker in kept)
-        who = f"{counted(len(kept), 'worker')} ({names}) " if kept else ""
-        error = WorkerDiedError(f"{self._label}: {who}{describe(member.place)}")
+    def _text_of_death(
+        self, member: _Member, describe: Callable[[str], str], died: str, if_idle: bool
+    ) -> str:
+        """Return the message about a program that has died; empty if it is no failure."""
+        what = describe(member.place)
+        kept = member.local_names()
+        if kept:
+            return f"{counted(len(kept), 'worker')} ({', '.join(kept)}) {died}: {what}"
+        return what if if_idle else ""
+
+    def _record_death(self, member: _Member, text: str, exitcode: int) -> None:
+        error = WorkerDiedError(f"{self._label}: {text}", exitcode=exitcode)
         message = message_of_failure(error, self._dumps, self._loads)
+        names = ", ".join(member.local_names())
         self._record("", Failure(message, names or member.place, member.place))
 
     def dismiss(self, life: str) -> None:

@@ -17,6 +17,7 @@ if _typing.TYPE_CHECKING:
         StarvedError,
         WorkerDiedError,
     )
+    from aioqueue.rl.collector import RolloutCollector
     from aioqueue.rl.queue import BlockingRolloutQueue, Publication, RolloutQueue
     from aioqueue.rl.rollout import Batch, Group, Rollout
     from aioqueue.rl.statistics import RolloutStatistics
@@ -32,6 +33,7 @@ __all__ = (
     "Publication",
     "Retry",
     "Rollout",
+    "RolloutCollector",
     "RolloutQueue",
     "RolloutStatistics",
     "StarvedError",
@@ -44,6 +46,7 @@ _names = _PublicNames(
         "aioqueue.errors": """
             InvalidArgumentError ItemTimeoutError OutOfRangeError StarvedError WorkerDiedError
         """,
+        "aioqueue.rl.collector": "RolloutCollector",
         "aioqueue.rl.queue": "BlockingRolloutQueue Publication RolloutQueue",
         "aioqueue.rl.rollout": "Batch Group Rollout",
         "aioqueue.rl.statistics": "RolloutStatistics",

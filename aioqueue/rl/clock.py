@@ -25,10 +25,10 @@ class IdleTimes:
 
     def __init__(self) -> None:
         self.began: float | None = None
-        self.trainer = 0.0
-        self.slots = 0.0
-        self.gate = 0.0
-        self.publishing = 0.0
+        self.trainer: float = 0.0
+        self.slots: float = 0.0
+        self.gate: float = 0.0
+        self.publishing: float = 0.0
         self.staleness: Counter[int] = Counter()
         self.last_staleness: tuple[int, ...] = ()
         self._is_idle = False

@@ -1,7 +1,7 @@
 """The state of a `RolloutQueue`, shared by its faces: the machine, and who waits for it.
 
 Every event goes through `RolloutCore.apply`: the machine decides under the lock, and what it asks
-for is done after the release (`_perform`). What comes out of order between threads does no harm. A
+for is done after the release (`_perform`). Threads may do it in another order, without harm. A
 call that is started after it was cancelled finds that it may not enter; a cancellation that comes
 before its start finds nothing to cancel.
 
@@ -14,6 +14,8 @@ always possible, since nobody else is granted one in between.
 from __future__ import annotations
 
 import itertools
+import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
@@ -25,20 +27,21 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from aioqueue import Latest
 from aioqueue.base.arguments import checked_count
-from aioqueue.errors import InvalidArgumentError, add_note
+from aioqueue.errors import InvalidArgumentError, add_note, counted
 from aioqueue.items.value_text import short_value
 from aioqueue.rl.clock import IdleTimes
-from aioqueue.rl.machine import NOTHING, Call, Effects, RolloutMachine, Stored
-from aioqueue.rl.machine import Group as MachineGroup
+from aioqueue.rl.machine import NOTHING, Effects, MachineGroup, RolloutCall, RolloutMachine, Stored
 from aioqueue.rl.prompts import Mark, PromptReader
-from aioqueue.rl.report import place_of_call
 from aioqueue.rl.rollout import Batch, Group, Rollout, Step
+from aioqueue.rl.state import ResultFolder
 from aioqueue.system.locks import call_with_lock, held_here_check, machine_lock
 from aioqueue.telemetry.explain.explanation import format_seconds
+from aioqueue.telemetry.explain.stacks import place_of, stack_of
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import Owner, in_trio, running_loop
 
+_log: Final = logging.getLogger("aioqueue")
 _numbers = itertools.count(1)
 _main_thread: Final = threading.main_thread().ident
 
@@ -69,13 +72,13 @@ class Judge(NamedTuple):
     weigh: Callable[[Group[Any, Any]], float] | None
 
 
-class Host(Protocol):
+class RolloutHost(Protocol):
     """What runs the calls of a function, in one event loop, with its threads."""
 
-    def start(self, call: Call) -> None:
+    def start(self, call: RolloutCall) -> None:
         """Start a call; from any thread."""
 
-    def cancel(self, call: Call) -> None:
+    def cancel(self, call: RolloutCall) -> None:
         """Cancel a call that has started, if that is possible; from any thread."""
 
     def spawn(self, body: Callable[[], Awaitable[object]]) -> None:
@@ -84,6 +87,7 @@ class Host(Protocol):
     def pull(self, ordinal: int) -> None:
         """Read the prompt with this ordinal, and report it; from any thread."""
 
+<<<<<<< HEAD
     def running_thing(self, call: Call) -> object:
         """Return the task or thread that runs a call; ``None`` if it does not run here."""
 
@@ -107,6 +111,10 @@ class CallsElsewhere(Protocol):
 
     def set_limit(self, limit: float) -> None:
         """Report how many calls may run at once."""
+=======
+    def running_thing(self, call: RolloutCall) -> object:
+        """Return the task or thread that runs a call; ``None`` if it does not run."""
+>>>>>>> main
 
 
 class Evaluation:
@@ -118,20 +126,20 @@ class Evaluation:
         work: what generates them; ``None`` for the function of the training.
         ended: opens when they have ended.
         group: the result.
-        error: why there is none.
+        error: what has ended it without a result.
     """
 
-    def __init__(self, number: int, host: Host | None, work: Any) -> None:
-        self.number = number
-        self.host = host
-        self.work = work
-        self.ended = Gate()
+    def __init__(self, number: int, host: RolloutHost | None, work: Any) -> None:
+        self.number: int = number
+        self.host: RolloutHost | None = host
+        self.work: Any = work
+        self.ended: Gate = Gate()
         self.group: Group[Any, Any] | None = None
         self.error: BaseException | None = None
         self.machine_group: MachineGroup | None = None
 
 
-class Payload:
+class GroupPayload:
     """What the queue keeps with a group of the machine."""
 
     __slots__ = ("evaluation", "public", "rollouts")
@@ -139,7 +147,7 @@ class Payload:
     def __init__(self, size: int, evaluation: Evaluation | None = None) -> None:
         self.rollouts: list[Rollout[Any] | None] = [None] * size
         self.public: Group[Any, Any] | None = None
-        self.evaluation = evaluation
+        self.evaluation: Evaluation | None = evaluation
 
 
 class Taker:
@@ -154,11 +162,11 @@ class Taker:
     """
 
     def __init__(self, owner: Owner) -> None:
-        self.gate = Gate()
+        self.gate: Gate = Gate()
         self.batch: Batch[Any, Any] | None = None
-        self.is_end = False
+        self.is_end: bool = False
         self.began = perf_counter()
-        self.owner = owner
+        self.owner: Owner = owner
 
 
 class Publisher:
@@ -174,12 +182,30 @@ class Publisher:
     """
 
     def __init__(self, owner: Owner) -> None:
+<<<<<<< HEAD
         self.owner = owner
         self.gate = Gate()
         self.closed = Gate()
         self.drained = Gate()
+=======
+        self.owner: Owner = owner
+        self.gate: Gate = Gate()
+        self.drained: Gate = Gate()
+>>>>>>> main
         self.began = perf_counter()
-        self.drain = "no"
+        self.drain: str = "no"
+
+
+def check_answer(is_accepted: Any) -> None:
+    """Check what ``accept`` has returned.
+
+    Raises:
+        InvalidArgumentError: nothing.
+    """
+    if is_accepted is None:
+        raise InvalidArgumentError(
+            "accept: returned None; expected whether to train on the group: True or False"
+        )
 
 
 class RolloutCore:
@@ -205,33 +231,33 @@ class RolloutCore:
         seed: int,
         name: str | None,
     ) -> None:
-        self.machine = machine
+        self.machine: RolloutMachine = machine
         self.next_mark: tuple[int, Mark] = (0, prompts.mark())
         """The ordinal of the prompt that comes next, and where the run is in front of it."""
-        self.prompts = prompts
+        self.prompts: PromptReader = prompts
         self.judge: Final = judge
         self.group_size: Final = group_size
-        self.seed = seed
+        self.seed: int = seed
         self.name: Final = name or f"RolloutQueue-{next(_numbers)}"
         self.policy: Latest[Any] = Latest(name=f"{self.name}.policy")
-        self.host: Host | None = None
+        self.host: RolloutHost | None = None
         self.work: Any = None
         """The function of the training, a `Work`."""
         self.coordinator: object = None
         """The core of the coordinator in which it generates."""
         self.waits: object = None
-        self.pulled_at = 0.0
+        self.pulled_at: float = 0.0
         self._finished = 0
-        self.has_started = False
-        self.given_out = 0
+        self.has_started: bool = False
+        self.given_out: int = 0
         self.over: Gate = Gate()
         self.publication_over: Gate = Gate()
         self.publication_over.open()
         self.publisher: Publisher | None = None
         self.publishers: deque[Publisher] = deque()
         self.takers: deque[Taker] = deque()
-        self.calls: dict[Call, float] = {}
-        self.first_ordinal = 0
+        self.calls: dict[RolloutCall, float] = {}
+        self.first_ordinal: int = 0
         """The ordinal of the prompt that the reader gives first."""
         self.most_threads: int | None = None
         self._reopens = False
@@ -243,7 +269,10 @@ class RolloutCore:
         self._turned_away: list[Call] = []
         """Calls that come back from them meanwhile."""
         self.stored: dict[int, tuple[Stored, Group[Any, Any]]] = {}
-        self.times = IdleTimes()
+        self.times: IdleTimes = IdleTimes()
+        self.max_in_flight: int | None = None
+        self.seed_was_drawn: bool = False
+        self.folder: ResultFolder | None = None
         self._lock = machine_lock()
         self._is_deciding = held_here_check(self._lock)
         self._local = threading.local()
@@ -251,13 +280,28 @@ class RolloutCore:
     def __str__(self) -> str:
         return f"RolloutQueue '{self.name}'"
 
+    def renew(self) -> None:
+        """Begin anew in a fork: nobody holds a new lock there."""
+        self._lock = machine_lock()
+        self._is_deciding = held_here_check(self._lock)
+
+    def limit(self) -> float:
+        """Return how many rollouts may run at once."""
+        machine = self.machine
+        limit: float = math.inf
+        if self.max_in_flight is not None:
+            limit = self.max_in_flight
+        elif isinstance(self.group_size, int) and not machine.is_weighed:
+            slots = math.floor(machine.batch_size * (machine.steps_ahead + 1) + 1e-9)
+            limit = self.group_size * slots
+        return limit if self.most_threads is None else min(limit, self.most_threads)
+
     # ---- the generation ----------------------------------------------------------------------
 
     def begin(self, most_threads: int | None) -> None:
         """Begin to generate, with so many threads at most."""
         self.most_threads = most_threads
-        if most_threads is not None:
-            self.machine.limit = min(self.machine.limit, most_threads)
+        self.machine.limit = self.limit()
         self.apply(self.machine.begin)
 
     async def wait_until_over(self) -> None:
@@ -396,8 +440,23 @@ class RolloutCore:
             self._evaluated(group)
         if self.machine.is_stopped or effects.is_end:
             self.over.open()
+        if effects.is_end:
+            self._warn_of_no_step()
 
-    def _host_of(self, call: Call) -> Host | None:
+    def _warn_of_no_step(self) -> None:
+        """Log that everything was refused or dropped: the loop of the trainer does not say so."""
+        machine = self.machine
+        dropped = sum(machine.dropped.values())
+        if machine.step or machine.is_stopped or not machine.refused + dropped:
+            return
+        _log.warning(
+            "%s has ended without a step: %s refused, %s dropped",
+            self,
+            counted(machine.refused, "group"),
+            counted(dropped, "group"),
+        )
+
+    def _host_of(self, call: RolloutCall) -> RolloutHost | None:
         payload = call.group.payload
         if payload is not None and payload.evaluation is not None:
             return payload.evaluation.host or self.host
@@ -405,7 +464,7 @@ class RolloutCore:
 
     # ---- calls -------------------------------------------------------------------------------
 
-    def enter(self, call: Call, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
+    def enter(self, call: RolloutCall, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
         """Report that the first step of a call runs; return its rollout, or ``None`` to end."""
         if not call_with_lock(self._lock, self.machine.enter, call):
             self._apply_here(self.machine.turned_away, call)
@@ -413,6 +472,7 @@ class RolloutCore:
         self.calls[call] = perf_counter()
         return kind(self, call, self.seed)
 
+<<<<<<< HEAD
     def entered(self, call: Call, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
         """Report that the first step of a call has run in another process.
 
@@ -435,6 +495,9 @@ class RolloutCore:
         return self.machine.turned_away(call)
 
     def finished(self, call: Call, rollout: Rollout[Any], result: Any) -> None:
+=======
+    def finished(self, call: RolloutCall, rollout: Rollout[Any], result: Any) -> None:
+>>>>>>> main
         """Report what the user's function has returned."""
         self.calls.pop(call, None)
         rollout.result = result
@@ -444,12 +507,12 @@ class RolloutCore:
             call.group.payload.rollouts[call.index] = rollout
         self._apply_here(self.machine.finished, call)
 
-    def call_ended(self, call: Call) -> None:
+    def call_ended(self, call: RolloutCall) -> None:
         """Report that a cancelled call has ended."""
         self.calls.pop(call, None)
         self.apply(self.machine.call_ended, call)
 
-    def failed(self, call: Call, error: BaseException, delay: float | None) -> bool:
+    def failed(self, call: RolloutCall, error: BaseException, delay: float | None) -> bool:
         """Report that a call has raised.
 
         Args:
@@ -469,7 +532,7 @@ class RolloutCore:
         self.apply(self.machine.failed, call, error, retry)
         return retry == "later"
 
-    def expired(self, call: Call, error: BaseException, delay: float | None) -> bool:
+    def expired(self, call: RolloutCall, error: BaseException, delay: float | None) -> bool:
         """Report that a call which cannot be cancelled has taken too long; see `failed`."""
         if not call.is_current:
             return False
@@ -478,20 +541,35 @@ class RolloutCore:
         self.apply(self.machine.expired, call, error, retry)
         return retry == "later"
 
-    def _describe(self, call: Call, error: BaseException) -> None:
+    def _describe(self, call: RolloutCall, error: BaseException) -> None:
         which = f"attempt {call.attempt}, version {call.version}"
         add_note(error, f"{self.describe_call(call)}, {which}, in {self}")
 
+<<<<<<< HEAD
     @staticmethod
     def describe_call(call: Call) -> str:
+=======
+    def describe_call(self, call: RolloutCall) -> str:
+>>>>>>> main
         """Return how messages call a rollout."""
         group = call.group
         where = "of an evaluation" if group.is_evaluation else f"ordinal {group.ordinal}"
         return f"rollout {call.index} of prompt {short_value(group.prompt.value)} ({where})"
 
-    def parks(self, call: Call) -> bool:
-        """Report that a call is at a safe point; return whether it waits there."""
+    # What rollouts report: see `Reports`.
+
+    @property
+    def version(self) -> int:
+        return self.machine.version
+
+    def freeze(self, call: RolloutCall) -> None:
+        self.apply(self.machine.freeze, call)
+
+    def parks(self, call: RolloutCall) -> bool:
         return bool(self.apply(self.machine.park, call))
+
+    def unpark(self, call: RolloutCall) -> None:
+        self.apply(self.machine.unpark, call)
 
     # ---- prompts and groups ------------------------------------------------------------------
 
@@ -534,6 +612,7 @@ class RolloutCore:
                 assert self.host is not None
                 self.host.spawn(partial(self._judge_async, group, is_accepted))
                 return
+            check_answer(is_accepted)
             weight = self._weight(public)
         except BaseException as error:
             self._judging_failed(group, error)
@@ -548,6 +627,7 @@ class RolloutCore:
         try:
             public = self._public_group(group)
             is_accepted = await (accept(public) if answer is None else answer)
+            check_answer(is_accepted)
             weight = self._weight(public)
         except Exception as error:
             self._judging_failed(group, error)
@@ -598,7 +678,7 @@ class RolloutCore:
             evaluation.error = RuntimeError(f"{self} has been stopped")
             evaluation.ended.open()
             return NOTHING
-        payload = Payload(size, evaluation)
+        payload = GroupPayload(size, evaluation)
         group, effects = self.machine.evaluate(
             Prompt(prompt, None), size, has_priority=has_priority, payload=payload
         )
@@ -806,17 +886,24 @@ class RolloutCore:
 
     # ---- for reports -------------------------------------------------------------------------
 
-    def slowest_calls(self, most: int) -> list[tuple[Call, float]]:
+    def slowest_calls(self, most: int) -> list[tuple[RolloutCall, float]]:
         """Return the calls that run longest, each with its start."""
         return list(islice(self.calls.copy().items(), most))
 
     def describe_running(
-        self, call: Call, began: float, frames: Mapping[int, FrameType] | None = None
+        self, call: RolloutCall, began: float, frames: Mapping[int, FrameType] | None = None
     ) -> str:
         """Say since when a rollout runs, and where it is."""
-        place = place_of_call(self, call, frames)
+        place = self._place_of(call, frames)
         seconds = format_seconds(perf_counter() - began)
         return f"{self.describe_call(call)} runs for {seconds}" + (f", at {place}" if place else "")
+
+    def _place_of(self, call: RolloutCall, frames: Mapping[int, FrameType] | None) -> str:
+        """Return where in the user's code a rollout is; empty if that is not known."""
+        host = self._host_of(call)
+        thing = None if host is None else host.running_thing(call)
+        place = None if thing is None else place_of(stack_of(thing, frames))
+        return "" if place is None else str(place)
 
     def waiting_takers(self) -> list[Taker]:
         return [taker for taker in list(self.takers) if not taker.gate.is_open]

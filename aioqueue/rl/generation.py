@@ -16,6 +16,7 @@ from aioqueue.base.arguments import (
 from aioqueue.coordination.cancellations import Call as TaskCall
 from aioqueue.coordination.classify import Classification, classify
 from aioqueue.coordination.misuse import refuse_generators
+from aioqueue.coordination.no_queue import NoQueue
 from aioqueue.coordination.tasks import new_loop_runner, new_tasks, wait_shielded
 from aioqueue.coordination.workers import LoopThread
 from aioqueue.errors import InvalidArgumentError, WorkerDiedError, describe_exception
@@ -114,6 +115,7 @@ class Generation:
         self._core = core
         self._work = work
         self.name: Final = f"aioqueue-{core.name}"
+        self.filled = NoQueue(core.name)
 
     def __repr__(self) -> str:
         return f"<generation of {self._core} by {function_name(self._work.function)}>"
@@ -126,7 +128,20 @@ class Generation:
                 " load_state_dict()"
             )
         core.has_started = True
+        coordinator.draining.add_run(self)
         core.coordinator = coordinator
+
+    # What a drain of the coordinator requires.
+
+    def drain(self) -> None:
+        """Ask for no more prompts: what exists is trained."""
+        self._core.apply(self._core.machine.close)
+
+    def in_flight(self) -> int:
+        return len(self._core.machine.groups)
+
+    def unfinished_workers(self) -> tuple[str, ...]:
+        return () if self._core.over.is_open else (self.name,)
 
     def _start(self, coordinator: AsyncCoordinator) -> None:
         """Start in the event loop of a coordinator."""
@@ -177,7 +192,7 @@ class Generation:
         core = self._core
         call = TaskCall()
         try:
-            async with new_host(core, self._work) as host:
+            async with new_host(core, self._work, coordinator.register) as host:
                 core.host = host
                 host.closes_prompts = True
                 try:
@@ -199,6 +214,7 @@ class Generation:
                 coordinator.report(core.machine.error, self.name)
         finally:
             core.host = None
+            coordinator.draining.remove_run(self)
 
     def _stopped(self, coordinator: CoordinatorCore, error: BaseException | None = None) -> None:
         """End the queue, since nothing generates any more."""

@@ -19,12 +19,13 @@ from typing import Any, Final, Protocol, Self
 
 import anyio
 
+from aioqueue.base.arguments import function_name, refuse_awaitable
 from aioqueue.coordination.cancellations import is_cancellation, running_task, shielded
 from aioqueue.coordination.classify import as_failure, is_fatal
 from aioqueue.coordination.tasks import threadsafe_caller, wait_shielded
 from aioqueue.errors import ItemTimeoutError, add_note, describe_exception
 from aioqueue.rl.core import Prompt, RolloutCore
-from aioqueue.rl.machine import Call
+from aioqueue.rl.machine import RolloutCall
 from aioqueue.rl.prompts import NEEDS_TO_WAIT
 from aioqueue.rl.rollout import Rollout, ThreadRollout
 from aioqueue.telemetry.explain.stacks import Stack, place_of, stack_of, stack_of_traceback
@@ -96,7 +97,9 @@ class LoopHost(ABC):
     See `new_host`.
     """
 
-    def __init__(self, core: RolloutCore, work: Work) -> None:
+    def __init__(
+        self, core: RolloutCore, work: Work, register: Callable[[threading.Thread], object] | None
+    ) -> None:
         self._core = core
         self._work = work
         self._call_soon = threadsafe_caller()
@@ -105,12 +108,16 @@ class LoopHost(ABC):
         self._idle = Gate()
         self._is_leaving = False
         self._timers: dict[object, Callable[[], object]] = {}
+<<<<<<< HEAD
         self._threads = ThreadPool(core, self)
         self._child: ChildCalls | None = None
         if work.new_child is not None:
             self._child = work.new_child(core, self, work)
+=======
+        self._threads = ThreadPool(core, self, register)
+>>>>>>> main
         self._next = core.first_ordinal
-        self.closes_prompts = False
+        self.closes_prompts: bool = False
 
     # Entered and left by one task.
 
@@ -145,12 +152,16 @@ class LoopHost(ABC):
         """Whether no task is left."""
 
     def _check_idle(self) -> None:
+<<<<<<< HEAD
         if (
             self._is_leaving
             and self._is_empty
             and self._threads.is_empty
             and (self._child is None or self._child.is_empty)
         ):
+=======
+        if self._is_leaving and self._is_empty and self._threads.may_be_left:
+>>>>>>> main
             self._idle.open()
 
     def threads_are_idle(self) -> None:
@@ -169,7 +180,7 @@ class LoopHost(ABC):
 
     # From any thread.
 
-    def start(self, call: Call) -> None:
+    def start(self, call: RolloutCall) -> None:
         work = self._work_of(call)
         if work is self._work and self._child is not None:
             self._child.start(call)
@@ -180,20 +191,25 @@ class LoopHost(ABC):
         else:
             self._call_soon(partial(self._start_call, call, work))
 
-    def _start_call(self, call: Call, work: Work) -> None:
+    def _start_call(self, call: RolloutCall, work: Work) -> None:
         self._start(partial(self._run, call, work), call)
 
-    def _work_of(self, call: Call) -> Work:
+    def _work_of(self, call: RolloutCall) -> Work:
         evaluation = call.group.payload.evaluation
         if evaluation is not None and evaluation.work is not None:
             work: Work = evaluation.work
             return work
         return self._work
 
+<<<<<<< HEAD
     def cancel(self, call: Call) -> None:
         if self._child is not None and self._work_of(call) is self._work:
             self._child.cancel(call)
         elif threading.get_ident() == self._thread:
+=======
+    def cancel(self, call: RolloutCall) -> None:
+        if threading.get_ident() == self._thread:
+>>>>>>> main
             self._cancel(call)
         else:
             self._call_soon(partial(self._cancel, call))
@@ -210,24 +226,24 @@ class LoopHost(ABC):
         else:
             self._call_soon(partial(self._pull, ordinal))
 
-    def running_thing(self, call: Call) -> object:
+    def running_thing(self, call: RolloutCall) -> object:
         return self._threads.runs.get(call) or self._task_of(call)
 
     def remote_place_of(self, call: Call) -> str:
         return "" if self._child is None else self._child.place_of(call)
 
     @abstractmethod
-    def _task_of(self, call: Call) -> object:
+    def _task_of(self, call: RolloutCall) -> object:
         """Return the task of a call; ``None`` if it has none."""
 
     # In the thread of the loop.
 
     @abstractmethod
-    def _start(self, body: Callable[[], Awaitable[object]], call: Call | None) -> None:
+    def _start(self, body: Callable[[], Awaitable[object]], call: RolloutCall | None) -> None:
         """Start a task, for a call or for something of ours."""
 
     @abstractmethod
-    def _cancel(self, call: Call) -> None:
+    def _cancel(self, call: RolloutCall) -> None:
         """Cancel the task of a call, if it has one that has begun."""
 
     def _pull(self, ordinal: int) -> None:
@@ -270,7 +286,7 @@ class LoopHost(ABC):
         add_note(error, f"in the prompts of {self._core}")
         self._core.apply(self._core.machine.source_end, error)
 
-    async def _run(self, call: Call, work: Work) -> None:
+    async def _run(self, call: RolloutCall, work: Work) -> None:
         """Run one attempt at a rollout: the body of its task."""
         core = self._core
         rollout: Rollout[Any] | None = core.enter(call, Rollout)
@@ -288,7 +304,7 @@ class LoopHost(ABC):
         else:
             core.finished(call, rollout, result)
 
-    async def _run_in_time(self, call: Call, work: Work, rollout: Rollout[Any]) -> Any:
+    async def _run_in_time(self, call: RolloutCall, work: Work, rollout: Rollout[Any]) -> Any:
         # The stack must be read inside the scope, which takes the cancellation with its traceback.
         stack: Stack = ()
         with anyio.move_on_after(work.timeout) as scope:
@@ -300,7 +316,7 @@ class LoopHost(ABC):
                 raise
         raise self.timeout_error(call, work, stack)
 
-    def timeout_error(self, call: Call, work: Work, stack: Stack) -> ItemTimeoutError:
+    def timeout_error(self, call: RolloutCall, work: Work, stack: Stack) -> ItemTimeoutError:
         """Return the failure of an attempt that has taken too long."""
         place = place_of(stack)
         where = "" if place is None else str(place)
@@ -312,7 +328,7 @@ class LoopHost(ABC):
             where=where,
         )
 
-    def _raised(self, call: Call, work: Work, error: BaseException) -> None:
+    def _raised(self, call: RolloutCall, work: Work, error: BaseException) -> None:
         """Report what the user's function has raised."""
         core = self._core
         if not call.is_current:
@@ -328,7 +344,7 @@ class LoopHost(ABC):
             self._wait_for_retry(call, delay)
 
     def failure(
-        self, call: Call, work: Work, error: BaseException
+        self, call: RolloutCall, work: Work, error: BaseException
     ) -> tuple[BaseException, float | None]:
         """Return a failure, and the seconds after which to try again; ``None`` for never."""
         try:
@@ -336,17 +352,17 @@ class LoopHost(ABC):
         except Exception as raised:  # the user's ``backoff``
             return raised, None
 
-    def retry_later(self, call: Call, delay: float) -> None:
+    def retry_later(self, call: RolloutCall, delay: float) -> None:
         """Report that a rollout is due after some seconds; from any thread."""
         if threading.get_ident() == self._thread:
             self._wait_for_retry(call, delay)
         else:
             self._call_soon(partial(self._wait_for_retry, call, delay))
 
-    def _wait_for_retry(self, call: Call, delay: float) -> None:
+    def _wait_for_retry(self, call: RolloutCall, delay: float) -> None:
         self._call_later(delay, partial(self._retry, call))
 
-    def _retry(self, call: Call) -> None:
+    def _retry(self, call: RolloutCall) -> None:
         self._core.apply(self._core.machine.due, call.group, call.index)
 
     def _call_later(self, seconds: float, callback: Callable[[], object]) -> object:
@@ -364,18 +380,20 @@ class LoopHost(ABC):
 
 
 class _AsyncioHost(LoopHost):
-    def __init__(self, core: RolloutCore, work: Work) -> None:
-        super().__init__(core, work)
+    def __init__(
+        self, core: RolloutCore, work: Work, register: Callable[[threading.Thread], object] | None
+    ) -> None:
+        super().__init__(core, work, register)
         self._loop = asyncio.get_running_loop()
-        self._tasks: dict[asyncio.Task[Any], Call | None] = {}
-        self._by_call: dict[Call, asyncio.Task[Any]] = {}
+        self._tasks: dict[asyncio.Task[Any], RolloutCall | None] = {}
+        self._by_call: dict[RolloutCall, asyncio.Task[Any]] = {}
         self._on_end = self._task_ended
 
     @property
     def _is_empty(self) -> bool:
         return not self._tasks
 
-    def _start(self, body: Callable[[], Awaitable[object]], call: Call | None) -> None:
+    def _start(self, body: Callable[[], Awaitable[object]], call: RolloutCall | None) -> None:
         coroutine: Any = body()
         task = self._loop.create_task(coroutine, context=self._context.copy())
         self._tasks[task] = call
@@ -383,7 +401,7 @@ class _AsyncioHost(LoopHost):
             self._by_call[call] = task
         task.add_done_callback(self._on_end)
 
-    def _start_call(self, call: Call, work: Work) -> None:
+    def _start_call(self, call: RolloutCall, work: Work) -> None:
         task = self._loop.create_task(self._run(call, work), context=self._context.copy())
         self._tasks[task] = call
         self._by_call[call] = task
@@ -399,14 +417,14 @@ class _AsyncioHost(LoopHost):
         if self._is_leaving:
             self._check_idle()
 
-    def _cancel(self, call: Call) -> None:
+    def _cancel(self, call: RolloutCall) -> None:
         # A call that has not begun finds that it may not enter. Cancelled before its first step, it
         # would never report its end.
         task = self._by_call.get(call)
         if task is not None and call in self._core.calls:
             task.cancel()
 
-    def _task_of(self, call: Call) -> object:
+    def _task_of(self, call: RolloutCall) -> object:
         return self._by_call.get(call)
 
     def _cancel_ours(self) -> None:
@@ -420,8 +438,10 @@ class _AsyncioHost(LoopHost):
 
 
 class _TrioHost(LoopHost):
-    def __init__(self, core: RolloutCore, work: Work) -> None:
-        super().__init__(core, work)
+    def __init__(
+        self, core: RolloutCore, work: Work, register: Callable[[threading.Thread], object] | None
+    ) -> None:
+        super().__init__(core, work, register)
         self._scopes: dict[Any, anyio.CancelScope] = {}
         self._tasks: dict[Any, object] = {}
         self._group = anyio.create_task_group()
@@ -441,7 +461,7 @@ class _TrioHost(LoopHost):
     def _is_empty(self) -> bool:
         return not self._scopes
 
-    def _start(self, body: Callable[[], Awaitable[object]], call: Call | None) -> None:
+    def _start(self, body: Callable[[], Awaitable[object]], call: RolloutCall | None) -> None:
         key = body if call is None else call
         scope = self._scopes[key] = anyio.CancelScope(shield=True)
         self._context.copy().run(self._group.start_soon, self._run_in_scope, key, scope, body)
@@ -457,17 +477,17 @@ class _TrioHost(LoopHost):
             del self._scopes[key], self._tasks[key]
             self._check_idle()
 
-    def _task_of(self, call: Call) -> object:
+    def _task_of(self, call: RolloutCall) -> object:
         return self._tasks.get(call)
 
-    def _cancel(self, call: Call) -> None:
+    def _cancel(self, call: RolloutCall) -> None:
         scope = self._scopes.get(call)
         if scope is not None and call in self._core.calls:
             scope.cancel()
 
     def _cancel_ours(self) -> None:
         for key, scope in list(self._scopes.items()):
-            if not isinstance(key, Call):
+            if not isinstance(key, RolloutCall):
                 scope.cancel()
 
     def cancel_again(self) -> None:
@@ -475,34 +495,55 @@ class _TrioHost(LoopHost):
             scope.cancel()
 
 
-def new_host(core: RolloutCore, work: Work) -> LoopHost:
-    """Make a host in the running event loop."""
-    return _AsyncioHost(core, work) if running_loop() is not None else _TrioHost(core, work)
+def new_host(
+    core: RolloutCore,
+    work: Work,
+    register: Callable[[threading.Thread], object] | None = None,
+) -> LoopHost:
+    """Make a host in the running event loop.
+
+    Args:
+        core: the queue.
+        work: the function of the calls that do not bring one.
+        register: is called with each thread before it starts, and waits for it. Without it, the
+            host waits for its threads itself.
+    """
+    kind = _AsyncioHost if running_loop() is not None else _TrioHost
+    return kind(core, work, register)
 
 
 class ThreadPool:
     """Threads that call a plain function. They start when needed, and end with the host."""
 
-    def __init__(self, core: RolloutCore, host: LoopHost) -> None:
+    def __init__(
+        self,
+        core: RolloutCore,
+        host: LoopHost,
+        register: Callable[[threading.Thread], object] | None,
+    ) -> None:
         self._core = core
         self._host = host
-        self._queue: SimpleQueue[tuple[Call, Work] | None] = SimpleQueue()
+        self._register = register
+        self._queue: SimpleQueue[tuple[RolloutCall, Work] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._waiting = 0
+        self._queued = 0
         self._left = 0
         """Calls that were added and have not ended."""
-        self.runs: dict[Call, threading.Thread] = {}
+        self.runs: dict[RolloutCall, threading.Thread] = {}
 
     @property
-    def is_empty(self) -> bool:
-        return not self._left
+    def may_be_left(self) -> bool:
+        """Whether nobody has to wait for calls here."""
+        return not self._left or self._register is not None
 
-    def add(self, call: Call, work: Work) -> None:
+    def add(self, call: RolloutCall, work: Work) -> None:
         """Call a function on a thread as soon as one is free."""
         with self._lock:
             self._left += 1
-            is_needed = self._left > self._waiting and len(self._threads) < work.threads
+            self._queued += 1
+            is_needed = self._queued > self._waiting and len(self._threads) < work.threads
             if is_needed:
                 number = len(self._threads)
                 thread = threading.Thread(
@@ -515,6 +556,8 @@ class ThreadPool:
         self._queue.put((call, work))
         if is_needed:
             try:
+                if self._register is not None:
+                    self._register(thread)  # before it starts: a stop must find it
                 thread.start()
             except RuntimeError:
                 with self._lock:
@@ -536,6 +579,7 @@ class ThreadPool:
             taken = self._queue.get()
             with self._lock:
                 self._waiting -= 1
+                self._queued -= taken is not None
             if taken is None:
                 return
             call, work = taken
@@ -550,7 +594,7 @@ class ThreadPool:
                 if is_idle:
                     self._host.threads_are_idle()
 
-    def _run(self, call: Call, work: Work) -> None:
+    def _run(self, call: RolloutCall, work: Work) -> None:
         core, host = self._core, self._host
         rollout: Rollout[Any] | None = core.enter(call, ThreadRollout)
         if rollout is None:
@@ -560,7 +604,9 @@ class ThreadPool:
         if work.timeout is not None:
             timer = Timer(host, call, work, threading.current_thread())
         try:
-            result = work.function(call.group.prompt.value, rollout)
+            context = host._context.copy()
+            result = context.run(work.function, call.group.prompt.value, rollout)
+            refuse_awaitable(function_name(work.function), result)
         except BaseException as error:
             if not isinstance(error, Exception):
                 error = as_failure(
@@ -582,7 +628,9 @@ class ThreadPool:
 class Timer:
     """The time limit of a call on a thread: it cannot be cut short, but its rollout can fail."""
 
-    def __init__(self, host: LoopHost, call: Call, work: Work, thread: threading.Thread) -> None:
+    def __init__(
+        self, host: LoopHost, call: RolloutCall, work: Work, thread: threading.Thread
+    ) -> None:
         self._host, self._call, self._work, self._thread = host, call, work, thread
         self._key: object | None = None
         self._is_over = False

@@ -73,7 +73,7 @@ class OrdinalSet:
     __slots__ = ("_starts", "_stops", "lowest_open")
 
     def __init__(self, lowest_open: int = 0, ranges: list[list[int]] | None = None) -> None:
-        self.lowest_open = lowest_open
+        self.lowest_open: int = lowest_open
         self._stops = {one[0]: one[1] for one in ranges or ()}
         self._starts = {stop: start for start, stop in self._stops.items()}
 

@@ -87,7 +87,7 @@ _CANCELLED: Final = CallState.CANCELLED
 _CALL_ENDED: Final = CallState.ENDED
 
 
-class Group:
+class MachineGroup:
     """All rollouts of a prompt.
 
     Attributes:
@@ -129,20 +129,20 @@ class Group:
     def __init__(
         self, ordinal: int, prompt: Any, size: int, *, is_evaluation: bool = False
     ) -> None:
-        self.ordinal = ordinal
-        self.prompt = prompt
-        self.size = size
-        self.is_evaluation = is_evaluation
-        self.is_refused = False
-        self.state = _OPEN
+        self.ordinal: int = ordinal
+        self.prompt: Any = prompt
+        self.size: int = size
+        self.is_evaluation: bool = is_evaluation
+        self.is_refused: bool = False
+        self.state: GroupState = _OPEN
         self.version: int | None = None
         self.weight: float = 1
-        self.place = 0
+        self.place: int = 0
         """Its number among the groups that became ready."""
-        self.pending = size
+        self.pending: int = size
         """Rollouts that have neither a result nor failed for good."""
-        self.lost = 0
-        self.next_index = 0
+        self.lost: int = 0
+        self.next_index: int = 0
         """The first rollout that was never started."""
         self.renewed: list[int] = []
         """A heap of the rollouts that are to be started again."""
@@ -150,7 +150,7 @@ class Group:
         """The number of the next attempt, of rollouts that have failed."""
         self.versions: dict[int, int] = {}
         """The version at which each rollout first started, without those that are frozen."""
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, RolloutCall] = {}
         self.threshold: int | None = None
         """Of an evaluation without priority: prompts with lower ordinals start first."""
         self.error: BaseException | None = None
@@ -158,10 +158,11 @@ class Group:
 
     def __repr__(self) -> str:
         kind = "evaluation" if self.is_evaluation else "group"
-        return f"<{kind} {self.ordinal}, {self.state.name.lower()}, {self.pending} of {self.size} pending>"
+        state = self.state.name.lower()
+        return f"<{kind} {self.ordinal}, {state}, {self.pending} of {self.size} pending>"
 
 
-class Call:
+class RolloutCall:
     """One attempt at a rollout.
 
     Attributes:
@@ -174,12 +175,12 @@ class Call:
 
     __slots__ = ("attempt", "group", "index", "payload", "state", "version")
 
-    def __init__(self, group: Group, index: int, attempt: int) -> None:
-        self.group = group
-        self.index = index
-        self.attempt = attempt
-        self.version = 0
-        self.state = _STARTED
+    def __init__(self, group: MachineGroup, index: int, attempt: int) -> None:
+        self.group: MachineGroup = group
+        self.index: int = index
+        self.attempt: int = attempt
+        self.version: int = 0
+        self.state: CallState = _STARTED
         self.payload: Any = None
 
     def __repr__(self) -> str:
@@ -209,14 +210,14 @@ class Effects:
     """
 
     pull: int | None = None
-    starts: list[Call] = field(default_factory=list)
-    cancels: list[Call] = field(default_factory=list)
-    judge: list[Group] = field(default_factory=list)
+    starts: list[RolloutCall] = field(default_factory=list)
+    cancels: list[RolloutCall] = field(default_factory=list)
+    judge: list[MachineGroup] = field(default_factory=list)
     step: int | None = None
-    groups: Sequence[Group] = ()
+    groups: Sequence[MachineGroup] = ()
     is_end: bool = False
     is_drained: bool = False
-    evaluated: list[Group] = field(default_factory=list)
+    evaluated: list[MachineGroup] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,56 +265,62 @@ class RolloutMachine:
         max_refused: int | None = 10,
         new_payload: Callable[[int], Any] | None = None,
     ) -> None:
-        self.batch_size = batch_size
-        self.steps_ahead = steps_ahead
+        self.batch_size: float = batch_size
+        self.steps_ahead: float = steps_ahead
         self.limit: float = math.inf if limit is None else limit
-        self.order: Final = order
-        self.on_refused: Final = on_refused
-        self.on_error: Final = on_error
-        self.min_group_size: Final = min_group_size
-        self.max_staleness: Final = max_staleness
-        self.on_stale: Final = on_stale
-        self.stale_prompt: Final = stale_prompt
-        self.is_weighed: Final = is_weighed
-        self.max_weight: Final = max_weight
-        self.drop_remainder: Final = drop_remainder
-        self.max_refused: Final = max_refused
+        self.order: Final[Order] = order
+        self.on_refused: Final[OnRefused] = on_refused
+        self.on_error: Final[OnError] = on_error
+        self.min_group_size: Final[int] = min_group_size
+        self.max_staleness: Final[int | None] = max_staleness
+        self.on_stale: Final[OnStale] = on_stale
+        self.stale_prompt: Final[StalePrompt] = stale_prompt
+        self.is_weighed: Final[bool] = is_weighed
+        self.max_weight: Final[float | None] = max_weight
+        self.drop_remainder: Final[bool] = drop_remainder
+        self.max_refused: Final[int | None] = max_refused
         self._new_payload: Final = new_payload
 
+<<<<<<< HEAD
         self.grants_ahead = False
         """Whether the caller keeps ``limit``: all calls start that the slots allow."""
         self.step = 0
         self.version = 0
         self.running = 0
+=======
+        self.step: int = 0
+        self.version: int = 0
+        self.running: int = 0
+>>>>>>> main
         self.error: BaseException | None = None
-        self.has_begun = False
-        self.is_source_ended = False
-        self.is_pulling = False
-        self.is_taking = False
-        self.is_paused = False
+        self.has_begun: bool = False
+        self.is_source_ended: bool = False
+        self.is_pulling: bool = False
+        self.is_taking: bool = False
+        self.is_paused: bool = False
         self.drain: Drain = "no"
         """What the publication waits for; ``"no"`` once that has happened."""
-        self.parks = False
+        self.parks: bool = False
         """Whether calls wait at their safe points for the end of the publication."""
-        self.is_stopped = False
+        self.is_stopped: bool = False
 
-        self.admitted = 0
-        self.trained = 0
-        self.refused = 0
-        self.returned = 0
+        self.admitted: int = 0
+        self.trained: int = 0
+        self.refused: int = 0
+        self.returned: int = 0
         self.dropped: Counter[str] = Counter()
-        self.in_vain = 0
+        self.in_vain: int = 0
         """How many groups in a row were refused or dropped."""
 
-        self.next_ordinal = 0
-        self.ended = OrdinalSet()
+        self.next_ordinal: int = 0
+        self.ended: OrdinalSet = OrdinalSet()
         """The ordinals of the groups that were trained, refused or dropped."""
         self.refused_places: set[int] = set()
         """Ordinals that were empty places in batches when the run was stopped."""
-        self.groups: dict[int, Group] = {}
+        self.groups: dict[int, MachineGroup] = {}
         """All groups that have a slot, by ordinal."""
-        self.evaluations: dict[int, Group] = {}
-        self.held: dict[int, list[Group]] = {}
+        self.evaluations: dict[int, MachineGroup] = {}
+        self.held: dict[int, list[MachineGroup]] = {}
         """The groups of the steps that were handed out and are not done."""
         self.back: SortedIndex[tuple[Any, int]] = SortedIndex()
         """Prompts that were returned, with the sizes of their groups. They go before the source."""
@@ -323,21 +330,21 @@ class RolloutMachine:
         self._effects: Effects | None = None
         self._next_evaluation = 0
         self._next_place = 0
-        self._late: dict[Call, None] = {}
-        self._parked: set[Call] = set()
-        self._startable: SortedIndex[Group] = SortedIndex()
-        self._urgent: SortedIndex[Group] = SortedIndex()
+        self._late: dict[RolloutCall, None] = {}
+        self._parked: set[RolloutCall] = set()
+        self._startable: SortedIndex[MachineGroup] = SortedIndex()
+        self._urgent: SortedIndex[MachineGroup] = SortedIndex()
         """Evaluations with rollouts to start."""
-        self._patient: SortedIndex[Group] = SortedIndex()
+        self._patient: SortedIndex[MachineGroup] = SortedIndex()
         """Those without priority."""
-        self._ready: SortedIndex[Group] = SortedIndex()
+        self._ready: SortedIndex[MachineGroup] = SortedIndex()
         """In the queue's order; without those of ``_prefix``."""
         self._ready_weight: float = 0
         """Of all groups that are ready."""
-        self._prefix: deque[Group] = deque()
+        self._prefix: deque[MachineGroup] = deque()
         """With ``order="strict"``, the groups that are ready before the first that is not."""
         self._prefix_weight: float = 0
-        self._unready: SortedIndex[Group] = SortedIndex()
+        self._unready: SortedIndex[MachineGroup] = SortedIndex()
         """With ``order="strict"``, the groups that are not ready."""
         self._settled_weight: float = 0
         """Of all groups that were judged and have a slot."""
@@ -346,7 +353,7 @@ class RolloutMachine:
         self._weights: deque[float] = deque(maxlen=64)
         """The last ones, from which the next is estimated."""
         self._sum_of_weights: float = 0
-        self._aging: dict[int, dict[int, Group]] = {}
+        self._aging: dict[int, dict[int, MachineGroup]] = {}
         """What may be dropped or cancelled, by version and ordinal."""
         self._aging_versions: list[int] = []
         """A heap of the keys of ``_aging``."""
@@ -354,7 +361,7 @@ class RolloutMachine:
         """Whether `_choose_in_time` chooses. A strict order leaves no choice."""
         self._waiting_counts: Counter[int | None] = Counter()
         """With `_waits`: the groups that are not held, by version."""
-        self._ready_by_version: dict[int | None, SortedIndex[Group]] = {}
+        self._ready_by_version: dict[int | None, SortedIndex[MachineGroup]] = {}
         """With `_waits`: the groups that are ready."""
 
     # ---- events: prompts ---------------------------------------------------------------------
@@ -366,7 +373,7 @@ class RolloutMachine:
 
     def prompt(
         self, prompt: Any, size: int, stored: Stored | None = None
-    ) -> tuple[Group | None, Effects]:
+    ) -> tuple[MachineGroup | None, Effects]:
         """Admit the prompt that was asked for.
 
         Args:
@@ -409,7 +416,7 @@ class RolloutMachine:
 
     # ---- events: calls -----------------------------------------------------------------------
 
-    def enter(self, call: Call) -> bool:
+    def enter(self, call: RolloutCall) -> bool:
         """Report that the first step of a call is about to run, and learn whether it may.
 
         If it may not, report `turned_away`.
@@ -424,21 +431,21 @@ class RolloutMachine:
             self._set_version(group, version)
         return True
 
-    def turned_away(self, call: Call) -> Effects:
+    def turned_away(self, call: RolloutCall) -> Effects:
         """Report that a call has ended before its first step, as `enter` or a stop demanded."""
         if self._leave(call):
             call.group.attempts[call.index] = call.attempt
             self._renew(call.group, call.index)
         return self._settle()
 
-    def finished(self, call: Call) -> Effects:
+    def finished(self, call: RolloutCall) -> Effects:
         """Report that a call has returned a result. It counts if the call is current."""
         if self._leave(call):
             self._lack_one_less(call.group)
         return self._settle()
 
     def failed(
-        self, call: Call, error: BaseException, retry: Literal["no", "now", "later"] = "no"
+        self, call: RolloutCall, error: BaseException, retry: Literal["no", "now", "later"] = "no"
     ) -> Effects:
         """Report that a call has raised.
 
@@ -452,7 +459,7 @@ class RolloutMachine:
         return self._settle()
 
     def expired(
-        self, call: Call, error: BaseException, retry: Literal["no", "now", "later"] = "no"
+        self, call: RolloutCall, error: BaseException, retry: Literal["no", "now", "later"] = "no"
     ) -> Effects:
         """Report that a call that cannot be cancelled has taken too long.
 
@@ -465,7 +472,9 @@ class RolloutMachine:
             self._fail(call, error, retry)
         return self._settle()
 
-    def _fail(self, call: Call, error: BaseException, retry: Literal["no", "now", "later"]) -> None:
+    def _fail(
+        self, call: RolloutCall, error: BaseException, retry: Literal["no", "now", "later"]
+    ) -> None:
         group = call.group
         if retry != "no":
             group.attempts[call.index] = call.attempt + 1
@@ -487,30 +496,30 @@ class RolloutMachine:
             else:
                 self._lack_one_less(group)
 
-    def due(self, group: Group, index: int) -> Effects:
+    def due(self, group: MachineGroup, index: int) -> Effects:
         """Report that the time before a rollout's next attempt is over."""
         if group.state is _OPEN:
             self._renew(group, index)
         return self._settle()
 
-    def call_ended(self, call: Call) -> Effects:
+    def call_ended(self, call: RolloutCall) -> Effects:
         """Report that a call has ended without a result of interest: it was cancelled."""
         self._leave(call)
         return self._settle()
 
-    def park(self, call: Call) -> tuple[bool, Effects]:
+    def park(self, call: RolloutCall) -> tuple[bool, Effects]:
         """Report that a call is at a safe point, and learn whether it has to wait there."""
         parks = self.parks and call.state in (_RUNNING, _LATE)
         if parks:
             self._parked.add(call)
         return parks, self._settle()
 
-    def unpark(self, call: Call) -> Effects:
+    def unpark(self, call: RolloutCall) -> Effects:
         """Report that a call no longer waits at a safe point."""
         self._parked.discard(call)
         return self._settle()
 
-    def freeze(self, call: Call) -> Effects:
+    def freeze(self, call: RolloutCall) -> Effects:
         """Report that a rollout is of weights that are never published: it does not grow old."""
         group = call.group
         if call.state is _RUNNING and group.versions.pop(call.index, None) is not None:
@@ -519,7 +528,7 @@ class RolloutMachine:
 
     # ---- events: groups ----------------------------------------------------------------------
 
-    def judged(self, group: Group, is_accepted: bool = True, weight: float = 1) -> Effects:
+    def judged(self, group: MachineGroup, is_accepted: bool = True, weight: float = 1) -> Effects:
         """Report what ``accept=`` says of a complete group, and what it weighs."""
         if group.state is _JUDGED:
             if is_accepted:
@@ -536,11 +545,11 @@ class RolloutMachine:
 
     def evaluate(
         self, prompt: Any, size: int, *, has_priority: bool = True, payload: Any = None
-    ) -> tuple[Group, Effects]:
+    ) -> tuple[MachineGroup, Effects]:
         """Generate rollouts that take no slot. They start first, or in turn with the prompts."""
         serial = self._next_evaluation
         self._next_evaluation += 1
-        group = Group(serial, prompt, size, is_evaluation=True)
+        group = MachineGroup(serial, prompt, size, is_evaluation=True)
         group.payload = payload
         if not has_priority:
             group.threshold = self.next_ordinal
@@ -548,7 +557,7 @@ class RolloutMachine:
         self._list(group)
         return group, self._settle()
 
-    def withdraw(self, group: Group) -> Effects:
+    def withdraw(self, group: MachineGroup) -> Effects:
         """Cancel an evaluation that nobody waits for any more."""
         if group.state is not _GROUP_ENDED:
             self._cancel_calls(group)
@@ -719,7 +728,7 @@ class RolloutMachine:
                 else:
                     self._drop(group, "stale")
 
-    def _is_stale(self, group: Group) -> bool:
+    def _is_stale(self, group: MachineGroup) -> bool:
         return (
             self.on_stale in ("drop", "cancel")
             and self.max_staleness is not None
@@ -752,7 +761,7 @@ class RolloutMachine:
         if not self.is_taking:
             return False
         if self.is_stopped:
-            chosen: Sequence[Group] = ()
+            chosen: Sequence[MachineGroup] = ()
         elif self._ready_weight >= self.batch_size:
             found = self._choose()
             if found is None:
@@ -793,7 +802,7 @@ class RolloutMachine:
             or not self.is_source_ended
         )
 
-    def _choose(self) -> Sequence[Group] | None:
+    def _choose(self) -> Sequence[MachineGroup] | None:
         """Choose a full batch, by the order. There are enough groups that are ready."""
         if self._waits:
             return self._choose_in_time()
@@ -803,7 +812,7 @@ class RolloutMachine:
                 return None
         return self._take_ready(self.batch_size)
 
-    def _take_ready(self, weight: float) -> list[Group]:
+    def _take_ready(self, weight: float) -> list[MachineGroup]:
         """Take groups out of those that are ready, until they weigh enough or there are no more."""
         chosen = []
         if self.order == "strict":
@@ -823,7 +832,7 @@ class RolloutMachine:
         self._ready_weight -= sum(group.weight for group in chosen)
         return chosen
 
-    def _remove_chosen(self, chosen: Sequence[Group]) -> None:
+    def _remove_chosen(self, chosen: Sequence[MachineGroup]) -> None:
         """Remove groups that were chosen and are not handed out."""
         for group in chosen:
             self._add_ready(group)
@@ -850,7 +859,7 @@ class RolloutMachine:
         self._prefix.clear()
         self._prefix_weight = 0
 
-    def _choose_in_time(self) -> Sequence[Group] | None:
+    def _choose_in_time(self) -> Sequence[MachineGroup] | None:
         """Choose a batch that leaves none behind which would be too old in its turn.
 
         By counts: the groups that are left are taken in the order of their versions, so those up to
@@ -904,8 +913,8 @@ class RolloutMachine:
                 return False
         return True
 
-    def _take_lowest_versions(self, versions: Sequence[int]) -> list[Group]:
-        chosen: list[Group] = []
+    def _take_lowest_versions(self, versions: Sequence[int]) -> list[MachineGroup]:
+        chosen: list[MachineGroup] = []
         for version in versions:
             for key in (version, None) if version == self.version else (version,):
                 groups = self._ready_by_version.get(key)
@@ -971,7 +980,7 @@ class RolloutMachine:
             if group.next_index >= group.size and not group.renewed:
                 index.discard(group.ordinal)
             attempt = group.attempts.get(member, 1) if group.attempts else 1
-            call = Call(group, member, attempt)
+            call = RolloutCall(group, member, attempt)
             group.calls[member] = call
             self.running += 1
             starts.append(call)
@@ -983,8 +992,8 @@ class RolloutMachine:
 
     # ---- changes -----------------------------------------------------------------------------
 
-    def _admit(self, ordinal: int, prompt: Any, size: int) -> Group:
-        group = Group(ordinal, prompt, size)
+    def _admit(self, ordinal: int, prompt: Any, size: int) -> MachineGroup:
+        group = MachineGroup(ordinal, prompt, size)
         if self._new_payload is not None:
             group.payload = self._new_payload(size)
         self.groups[ordinal] = group
@@ -1000,7 +1009,7 @@ class RolloutMachine:
         self._list(group)
         return group
 
-    def _list(self, group: Group) -> None:
+    def _list(self, group: MachineGroup) -> None:
         """List a group among those with rollouts to start."""
         if not group.is_evaluation:
             index = self._startable
@@ -1009,11 +1018,11 @@ class RolloutMachine:
         if group.ordinal not in index.values:
             index.add(group.ordinal, group)
 
-    def _renew(self, group: Group, index: int) -> None:
+    def _renew(self, group: MachineGroup, index: int) -> None:
         heappush(group.renewed, index)
         self._list(group)
 
-    def _leave(self, call: Call) -> bool:
+    def _leave(self, call: RolloutCall) -> bool:
         """Free the place of a call that has ended. Return whether its result counts."""
         state = call.state
         if state is _CALL_ENDED:
@@ -1028,7 +1037,7 @@ class RolloutMachine:
         del call.group.calls[call.index]
         return True
 
-    def _lack_one_less(self, group: Group) -> None:
+    def _lack_one_less(self, group: MachineGroup) -> None:
         """Count a rollout that has ended. A complete group is judged."""
         group.pending -= 1
         if not group.pending:
@@ -1038,7 +1047,7 @@ class RolloutMachine:
                 self._move(group, _JUDGED)
                 self._do.judge.append(group)
 
-    def _become_ready(self, group: Group, weight: float) -> None:
+    def _become_ready(self, group: MachineGroup, weight: float) -> None:
         self._settle_weight(group, weight)
         self._move(group, _READY)
         self._unready.discard(group.ordinal)
@@ -1046,7 +1055,7 @@ class RolloutMachine:
         self._next_place += 1
         self._add_ready(group)
 
-    def _settle_weight(self, group: Group, weight: float) -> None:
+    def _settle_weight(self, group: MachineGroup, weight: float) -> None:
         group.weight = weight
         self._unsettled -= 1
         self._settled_weight += weight
@@ -1066,10 +1075,10 @@ class RolloutMachine:
             return self.batch_size
         return self._sum_of_weights / len(self._weights)
 
-    def _key(self, group: Group) -> int:
+    def _key(self, group: MachineGroup) -> int:
         return group.place if self.order == "ready" else group.ordinal
 
-    def _add_ready(self, group: Group) -> None:
+    def _add_ready(self, group: MachineGroup) -> None:
         if self._prefix and group.ordinal < self._prefix[-1].ordinal:
             self._undo_prefix()
         self._ready.add(self._key(group), group)
@@ -1082,7 +1091,7 @@ class RolloutMachine:
         if self.on_stale == "drop":
             self._add_aging(group)
 
-    def _remove_ready(self, group: Group) -> None:
+    def _remove_ready(self, group: MachineGroup) -> None:
         if self._prefix:
             self._undo_prefix()
         self._ready.discard(self._key(group))
@@ -1090,7 +1099,7 @@ class RolloutMachine:
         if self._waits:
             self._ready_by_version[group.version].discard(group.ordinal)
 
-    def _keep_refused_place(self, group: Group, weight: float) -> None:
+    def _keep_refused_place(self, group: MachineGroup, weight: float) -> None:
         """Keep an empty place in a batch. It holds no data, so it does not grow old."""
         group.is_refused = True
         group.pending = 0
@@ -1099,7 +1108,7 @@ class RolloutMachine:
         self._set_version(group, None)
         self._become_ready(group, weight)
 
-    def _set_version(self, group: Group, version: int | None) -> None:
+    def _set_version(self, group: MachineGroup, version: int | None) -> None:
         if group.is_evaluation or version == group.version:
             group.version = version
             return
@@ -1120,20 +1129,20 @@ class RolloutMachine:
             del counts[version]
             self._ready_by_version.pop(version, None)
 
-    def _add_to_waiting(self, group: Group) -> None:
+    def _add_to_waiting(self, group: MachineGroup) -> None:
         """Count a group that is no longer held."""
         if self._waits:
             self._count_waiting(group.version, 1)
         if self.on_stale == "cancel":
             self._add_aging(group)
 
-    def _remove_from_waiting(self, group: Group) -> None:
+    def _remove_from_waiting(self, group: MachineGroup) -> None:
         """Forget a group that is handed out or leaves, where ages are compared."""
         if self._waits:
             self._count_waiting(group.version, -1)
         self._remove_aging(group)
 
-    def _add_aging(self, group: Group) -> None:
+    def _add_aging(self, group: MachineGroup) -> None:
         version = group.version
         if version is None:
             return
@@ -1143,34 +1152,34 @@ class RolloutMachine:
             heappush(self._aging_versions, version)
         groups[group.ordinal] = group
 
-    def _remove_aging(self, group: Group) -> None:
+    def _remove_aging(self, group: MachineGroup) -> None:
         if self._aging and group.version in self._aging:
             self._aging[group.version].pop(group.ordinal, None)
 
-    def _move(self, group: Group, state: GroupState) -> None:
+    def _move(self, group: MachineGroup, state: GroupState) -> None:
         self.census[group.state] -= 1
         self.census[state] += 1
         group.state = state
 
-    def _refuse(self, group: Group) -> None:
+    def _refuse(self, group: MachineGroup) -> None:
         self.refused += 1
         self.ended.add(group.ordinal)
         self._remove(group)
 
-    def _drop(self, group: Group, why: str) -> None:
+    def _drop(self, group: MachineGroup, why: str) -> None:
         self.dropped[why] += 1
         if why != "remainder":
             self.in_vain += 1
         self.ended.add(group.ordinal)
         self._remove(group)
 
-    def _return(self, group: Group) -> None:
+    def _return(self, group: MachineGroup) -> None:
         """Let a group go whose prompt stays open: it comes back, in this run or the next."""
         self.returned += 1
         self._remove(group)
         self.back.add(group.ordinal, (group.prompt, group.size))
 
-    def _remove(self, group: Group) -> None:
+    def _remove(self, group: MachineGroup) -> None:
         """Remove a group that is not held, and give its slot back."""
         if group.state is _READY:
             self._remove_ready(group)
@@ -1192,7 +1201,7 @@ class RolloutMachine:
         if len(self.groups) == self._unsettled:
             self._settled_weight = 0
 
-    def _cancel_calls(self, group: Group) -> None:
+    def _cancel_calls(self, group: MachineGroup) -> None:
         is_late = self.is_paused and self.drain == "no" and not self.is_stopped
         for call in group.calls.values():
             if is_late:  # cancelling in an engine that is paused can kill it
@@ -1210,13 +1219,13 @@ class RolloutMachine:
             self._do.cancels.append(call)
         self._late = {}
 
-    def _end_evaluation(self, group: Group, error: BaseException | None) -> None:
+    def _end_evaluation(self, group: MachineGroup, error: BaseException | None) -> None:
         group.error = error
         self._cancel_calls(group)
         self._remove_evaluation(group)
         self._do.evaluated.append(group)
 
-    def _remove_evaluation(self, group: Group) -> None:
+    def _remove_evaluation(self, group: MachineGroup) -> None:
         group.state = _GROUP_ENDED
         self._urgent.discard(group.ordinal)
         self._patient.discard(group.ordinal)

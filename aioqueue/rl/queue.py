@@ -10,11 +10,11 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import EllipsisType, TracebackType
-from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 import anyio
 
-from aioqueue import Explanation, Latest
+from aioqueue import Explanation, Latest, sync
 from aioqueue.base.arguments import (
     checked_count,
     checked_flag,
@@ -22,9 +22,12 @@ from aioqueue.base.arguments import (
     checked_seconds,
     is_coroutine_function,
 )
+from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import hint_attributes, refuse_block, refuse_search
 from aioqueue.base.public_names import describe, public, with_sections
 from aioqueue.base.tracebacks import SHORTENED
+from aioqueue.coordination.aio import Startable
+from aioqueue.coordination.blocking import ThreadStartable
 from aioqueue.coordination.cancellations import running_task
 from aioqueue.errors import (
     DeadlineExceededError,
@@ -33,7 +36,7 @@ from aioqueue.errors import (
     counted,
 )
 from aioqueue.inputs import Retry
-from aioqueue.rl.core import Evaluation, Judge, Payload, Prompt, Publisher, RolloutCore, Taker
+from aioqueue.rl.core import Evaluation, GroupPayload, Judge, Prompt, Publisher, RolloutCore, Taker
 from aioqueue.rl.generation import Generation, checked_work
 from aioqueue.rl.hosts import Work, new_host
 from aioqueue.rl.machine import GroupState, RolloutMachine, Stored
@@ -43,6 +46,7 @@ from aioqueue.rl.rollout import Batch, Group, Rollout, checked_steps
 from aioqueue.rl.state import ResultFolder, checked_seed, checked_state, sealed_state
 from aioqueue.rl.statistics import RolloutStatistics, statistics_of
 from aioqueue.sources.shuffling import resolved_seed
+from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
 from aioqueue.system.locks import call_with_lock
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import current_scopes
@@ -107,6 +111,10 @@ class Publication(NamedTuple):
     before: int
 
 
+class Generating(Startable, ThreadStartable, Protocol):
+    """What `RolloutQueue.generate` returns: coordinators of both faces can start it."""
+
+
 Drain = bool | Literal["safe"]
 _DRAINS: Final[Mapping[Any, Any]] = {False: "no", True: "ended", "safe": "safe"}
 _UNSET: Final[Any] = ...
@@ -124,28 +132,24 @@ class RolloutQueueFace(Generic[P, R]):
     """One face of a `RolloutQueue`: here, everything that never waits."""
 
     _core: RolloutCore
-    _folder: ResultFolder | None
-    _seed_was_drawn: bool
-    _group_size: Any
-    _max_in_flight: int | None
-    _work: Work | None
 
-    def _limit(self) -> float:
-        """Return how many rollouts may run at once."""
-        machine = self._core.machine
-        limit: float = math.inf
-        if self._max_in_flight is not None:
-            limit = self._max_in_flight
-        elif isinstance(self._group_size, int) and not machine.is_weighed:
-            slots = math.floor(machine.batch_size * (machine.steps_ahead + 1) + 1e-9)
-            limit = self._group_size * slots
-        most = self._core.most_threads
-        return limit if most is None else min(limit, most)
+    def _was_forked(self) -> None:
+        core = self._core
+        if is_inherited(core):
+            return
+        if core.has_started:
+            self._core = inherited_object(str(core), core)
+        else:
+            core.renew()
+            note_rollouts(core)
 
     def __repr__(self) -> str:
+        kind = f"{type(self).__module__}.{type(self).__name__}"
+        if is_inherited(self._core):
+            return f"<{kind} of another process>"
         machine = self._core.machine
-        return (
-            f"<{type(self).__module__}.{type(self).__name__} '{self.name}', step {machine.step},"
+        return on_one_line(
+            f"<{kind} '{self.name}', step {machine.step},"
             f" version {machine.version}, {counted(len(machine.groups), 'group')}>"
         )
 
@@ -196,7 +200,7 @@ class RolloutQueueFace(Generic[P, R]):
         timeout: float | None = None,
         where: Literal["task", "thread", "process"] | None = None,
         workers: int | None = None,
-    ) -> Generation:
+    ) -> Generating:
         """Return what generates the rollouts: pass it to `Coordinator.start`, of either face.
 
         The function is called with a prompt and a `Rollout`, and returns the sample. A coroutine
@@ -272,7 +276,7 @@ class RolloutQueueFace(Generic[P, R]):
                 machine.max_staleness, machine.on_stale, ahead, is_weighed=machine.is_weighed
             )
         if max_in_flight is not ...:
-            self._max_in_flight = (
+            self._core.max_in_flight = (
                 None if max_in_flight is None else checked_count(max_in_flight, "max_in_flight")
             )
         self._core.apply(self._set, size, ahead)
@@ -282,7 +286,7 @@ class RolloutQueueFace(Generic[P, R]):
         machine = self._core.machine
         machine.batch_size = machine.batch_size if size is None else size
         machine.steps_ahead = machine.steps_ahead if ahead is None else ahead
-        return machine.set(limit=self._limit())
+        return machine.set(limit=self._core.limit())
 
     def close(self) -> None:
         """Ask for no more prompts. What exists is finished and trained; then the loop ends.
@@ -312,7 +316,7 @@ class RolloutQueueFace(Generic[P, R]):
         core = self._core
         content, (ordinal, mark), ready = call_with_lock(core._lock, self._snapshot)
         position = core.prompts.position(mark)
-        results = [] if self._folder is None else self._folder.store(ready)
+        results = [] if self._core.folder is None else self._core.folder.store(ready)
         return sealed_state(
             {
                 "seed": core.seed,
@@ -331,7 +335,7 @@ class RolloutQueueFace(Generic[P, R]):
         if prompt is None and lowest in machine.back.values:
             prompt = machine.back.get(lowest)[0]
         ready = []
-        if self._folder is not None:
+        if self._core.folder is not None:
             ready = [
                 (Stored(one.version, one.weight), one.payload.public)
                 for one in machine.groups.values()
@@ -360,21 +364,21 @@ class RolloutQueueFace(Generic[P, R]):
                 " RolloutQueue, and call it before coordinator.start(...)"
             )
         content = checked_state(state)
-        core.seed = checked_seed(content["seed"], core.seed, was_drawn=self._seed_was_drawn)
+        core.seed = checked_seed(content["seed"], core.seed, was_drawn=core.seed_was_drawn)
         core.prompts.seek(content["position"])
         core.machine.restore(content["machine"])
         core.given_out = core.machine.step
         core.first_ordinal = content["ordinal"]
         core.next_mark = (content["ordinal"], core.prompts.mark())
-        if self._folder is not None:
-            core.stored = self._folder.load(content["results"])
+        if self._core.folder is not None:
+            core.stored = self._core.folder.load(content["results"])
 
     def statistics(self) -> RolloutStatistics:
         """Return the counts of the run so far, and where time went. Any thread may call it."""
         return statistics_of(self._core)
 
     def explain(self) -> Explanation:
-        """Explain what the trainer waits for: which rollouts of which prompts, since when, where.
+        """Explain what the trainer waits for: names of rollouts and prompts, times and places.
 
         Any thread may call it at any time.
         """
@@ -435,7 +439,7 @@ def check_staleness(
         )
 
 
-class _Methods(RolloutQueueFace[P, R]):
+class RolloutQueueMethods(RolloutQueueFace[P, R]):
     """The texts of the methods that wait."""
 
     def batches(self, steps: int | None = None, *, auto_done: bool = True) -> Any:
@@ -493,7 +497,7 @@ class _Methods(RolloutQueueFace[P, R]):
         No rollout begins inside: none of a new group, no further one, no retry and no evaluation.
         What is in flight continues. When the block ends without an error, the version is the number
         of steps in the new weights, and these steps are done. When it is cancelled or fails, the
-        version stays, and the generation goes on with the old weights.
+        version stays, and the generation continues with the old weights.
 
         Args:
             weights: are published to `policy`, at the end of the block.
@@ -605,7 +609,7 @@ def checked_drain(drain: Any) -> Any:
     """Return what the machine calls ``drain=``.
 
     Raises:
-        InvalidArgumentError: it is none of the choices.
+        InvalidArgumentError: it is another value.
     """
     if not isinstance(drain, bool) and drain != "safe":
         raise InvalidArgumentError(f"drain: got {drain!r}; expected a bool or 'safe'")
@@ -618,7 +622,7 @@ def checked_drain(drain: Any) -> Any:
     " `coord.start(rollouts.generate(function))`",
 )
 @public("aioqueue.rl", hints="rollouts")
-class RolloutQueue(_Methods[P, R]):
+class RolloutQueue(RolloutQueueMethods[P, R]):
     """The queue between generation and training in asynchronous reinforcement learning.
 
     Your function generates rollouts of the prompts, in groups. The trainer gets batches of groups,
@@ -718,17 +722,17 @@ class RolloutQueue(_Methods[P, R]):
             max_weight=max_weight,
             drop_remainder=checked_flag(drop_remainder, "drop_remainder"),
             max_refused=max_refused,
-            new_payload=Payload,
+            new_payload=GroupPayload,
         )
         judge = Judge(accept, accept is not None and is_coroutine_function(accept), weigh)
-        self._core = RolloutCore(machine, reader, judge, group_size, resolved_seed(seed), name)
-        self._seed_was_drawn = seed is None
-        self._folder = None if keep_results is None else ResultFolder(Path(keep_results))
-        self._group_size = group_size
-        self._max_in_flight = max_in_flight
-        self._work = None
-        machine.limit = self._limit()
-        note_rollouts(self._core)
+        core = RolloutCore(machine, reader, judge, group_size, resolved_seed(seed), name)
+        core.seed_was_drawn = seed is None
+        core.folder = None if keep_results is None else ResultFolder(Path(keep_results))
+        core.max_in_flight = max_in_flight
+        machine.limit = core.limit()
+        self._core = core
+        note_rollouts(core)
+        note_for_forks(self)
 
     @property
     def policy(self) -> Latest[Any]:
@@ -744,7 +748,8 @@ class RolloutQueue(_Methods[P, R]):
     def sync(self) -> BlockingRolloutQueue[P, R]:
         """The blocking face of the same queue, for a trainer that is a plain script."""
         face: BlockingRolloutQueue[P, R] = BlockingRolloutQueue.__new__(BlockingRolloutQueue)
-        vars(face).update(vars(self), _aio=self)
+        face._core, face._aio = self._core, self
+        note_for_forks(face)
         return face
 
     def batches(
@@ -907,7 +912,7 @@ class AsyncPublishing:
     "a RolloutQueue has no block: write `with aioqueue.sync.Coordinator() as coord:` and"
     " `coord.start(rollouts.generate(function))`",
 )
-class BlockingRolloutQueue(_Methods[P, R]):
+class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
     """The blocking face of a `RolloutQueue`: ``rollouts.sync``.
 
     The same queue, for a trainer that is a plain script. A coroutine function generates in an event
@@ -927,7 +932,7 @@ class BlockingRolloutQueue(_Methods[P, R]):
     _aio: RolloutQueue[P, R]
 
     @property
-    def policy(self) -> Any:
+    def policy(self) -> sync.Latest[Any]:
         """The blocking face of the newest weights that were published with ``weights``."""
         return self._core.policy.sync
 

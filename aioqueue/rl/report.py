@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from aioqueue.errors import counted, describe_exception
-from aioqueue.rl.machine import Call, GroupState
+from aioqueue.rl.machine import GroupState
 from aioqueue.telemetry.explain.explanation import (
     Culprit,
     CulpritKind,
@@ -20,7 +20,7 @@ from aioqueue.telemetry.explain.explanation import (
 )
 from aioqueue.telemetry.explain.frames import current_frames
 from aioqueue.telemetry.explain.registry import note_waits
-from aioqueue.telemetry.explain.stacks import place_of, stack_of
+from aioqueue.telemetry.explain.stacks import stack_of
 
 if TYPE_CHECKING:
     from aioqueue.rl.core import RolloutCore
@@ -134,6 +134,8 @@ def _causes(
         yield culprit(
             "unfinished", f"publishing() of {core} is open for {seconds}: nothing starts in it"
         )
+    if machine.error is not None:
+        yield culprit("source", _source_failure(core, machine.error))
     yield from _slow_calls(core, chain, frames, now)
     if machine.is_pulling and not machine.running:
         since = now - core.pulled_at
@@ -153,6 +155,7 @@ def _slow_calls(
         yield Culprit("item", sentence, chain, queue=core.name, worker=core.describe_call(call))
 
 
+<<<<<<< HEAD
 def place_of_call(core: RolloutCore, call: Call, frames: Mapping[int, FrameType] | None) -> str:
     """Return where in the user's code a rollout is; empty if that is not known."""
     host = core._host_of(call)
@@ -164,6 +167,11 @@ def place_of_call(core: RolloutCore, call: Call, frames: Mapping[int, FrameType]
     thing = host.running_thing(call)
     place = None if thing is None else place_of(stack_of(thing, frames))
     return "" if place is None else str(place)
+=======
+def _source_failure(core: RolloutCore, error: BaseException) -> str:
+    failure = describe_exception(error)
+    return f"the prompts of {core} have failed with {failure}; what exists is trained first"
+>>>>>>> main
 
 
 def _hints(core: RolloutCore) -> Iterator[Culprit]:
@@ -177,9 +185,8 @@ def _hints(core: RolloutCore) -> Iterator[Culprit]:
     )
     yield Culprit("too few", sentence, queue=core.name)
     if machine.error is not None:
-        error = describe_exception(machine.error)
         if machine.is_stopped:
-            text = f"{core} was stopped by {error}"
+            text = f"{core} was stopped by {describe_exception(machine.error)}"
         else:
-            text = f"the prompts of {core} have failed with {error}; what exists is trained first"
+            text = _source_failure(core, machine.error)
         yield Culprit("source", text, queue=core.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from aioqueue.base.arguments import checked_count
 from aioqueue.base.public_names import public
@@ -13,11 +13,40 @@ from aioqueue.items.value_text import short_value
 from aioqueue.worlds.current import current_waker
 
 if TYPE_CHECKING:
-    from aioqueue.rl.core import RolloutCore
-    from aioqueue.rl.machine import Call
+    from aioqueue.rl.machine import RolloutCall
+    from aioqueue.worlds.scopes import Gate
 
 P = TypeVar("P")
 R = TypeVar("R")
+
+
+class Reports(Protocol):
+    """What rollouts and batches report to their queue.
+
+    Attributes:
+        publication_over: open while no weights are published.
+    """
+
+    publication_over: Gate
+
+    @property
+    def version(self) -> int:
+        """How many steps the published weights contain."""
+
+    def freeze(self, call: RolloutCall) -> None:
+        """Report that a rollout does not grow old."""
+
+    def parks(self, call: RolloutCall) -> bool:
+        """Report that a call is at a safe point; return whether it waits there."""
+
+    def unpark(self, call: RolloutCall) -> None:
+        """Report that it no longer waits."""
+
+    def part_done(self, step: Step) -> None:
+        """Report that a part of a step, or the whole, was trained."""
+
+    def give_back(self, step: int) -> None:
+        """Report that a step was not trained."""
 
 
 @public("aioqueue.rl")
@@ -51,9 +80,9 @@ class Rollout(Generic[R]):
     version: int
     result: R
 
-    def __init__(self, core: RolloutCore, call: Call, seed: int) -> None:
-        self._core: RolloutCore | None = core
-        self._call: Call | None = call
+    def __init__(self, core: Reports, call: RolloutCall, seed: int) -> None:
+        self._core: Reports | None = core
+        self._call: RolloutCall | None = call
         self._seed = seed
         self._spans: list[tuple[int, int]] | None = None
         evaluation = call.group.payload.evaluation
@@ -96,7 +125,7 @@ class Rollout(Generic[R]):
             InvalidArgumentError: it is not an int >= 0.
         """
         n = checked_count(n_tokens, "n_tokens")
-        version = self.version if self._core is None else self._core.machine.version
+        version = self.version if self._core is None else self._core.version
         spans = self._spans
         if spans is None:
             spans = self._spans = []
@@ -111,7 +140,7 @@ class Rollout(Generic[R]):
         It does not grow old: ``max_staleness`` and the staleness of its group leave it out.
         """
         if self._core is not None and self._call is not None:
-            self._core.apply(self._core.machine.freeze, self._call)
+            self._core.freeze(self._call)
 
     async def safe_point(self) -> None:
         """Let a publication take place here, between two turns of an agent say.
@@ -129,7 +158,7 @@ class Rollout(Generic[R]):
         try:
             await core.publication_over.wait(current_waker())
         finally:
-            core.apply(core.machine.unpark, call)
+            core.unpark(call)
 
     def _end(self) -> None:
         """Forget the call: what is left is the result."""
@@ -160,7 +189,7 @@ class ThreadRollout(Rollout[R]):
         try:
             core.publication_over.wait_blocking()
         finally:
-            core.apply(core.machine.unpark, call)
+            core.unpark(call)
 
 
 @public("aioqueue.rl")
@@ -188,11 +217,11 @@ class Group(Generic[P, R]):
         version: int,
         staleness: int,
     ) -> None:
-        self.prompt = prompt
-        self.ordinal = ordinal
-        self.rollouts = rollouts
-        self.version = version
-        self.staleness = staleness
+        self.prompt: P = prompt
+        self.ordinal: int = ordinal
+        self.rollouts: tuple[Rollout[R], ...] = rollouts
+        self.version: int = version
+        self.staleness: int = staleness
         self.info: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -207,10 +236,10 @@ class Step:
 
     __slots__ = ("core", "number", "parts")
 
-    def __init__(self, core: RolloutCore, number: int) -> None:
-        self.core = core
-        self.number = number
-        self.parts = 1
+    def __init__(self, core: Reports, number: int) -> None:
+        self.core: Reports = core
+        self.number: int = number
+        self.parts: int = 1
 
     def is_last_part(self) -> bool:
         """Count a part that is done. Called under the lock."""
@@ -237,14 +266,14 @@ class Batch(Generic[P, R]):
 
     def __init__(
         self,
-        core: RolloutCore | None,
+        core: Reports | None,
         step: int,
         version: int,
         groups: Sequence[Group[P, R]],
     ) -> None:
         self._step = None if core is None else Step(core, step)
-        self.step = step
-        self.version = version
+        self.step: int = step
+        self.version: int = version
         self.groups: tuple[Group[P, R], ...] = tuple(groups)
 
     def __repr__(self) -> str:

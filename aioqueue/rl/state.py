@@ -35,7 +35,7 @@ def checked_state(state: Any) -> Mapping[str, Any]:
     """Return the content of a state.
 
     Raises:
-        InvalidArgumentError: it is none, or damaged.
+        InvalidArgumentError: it is something else, or damaged.
     """
     if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
         raise InvalidArgumentError(

@@ -91,6 +91,25 @@ class RolloutStatistics:
         """The highest staleness of all groups that were handed out."""
         return max(self.staleness, default=0)
 
+    def scalars(self) -> dict[str, float]:
+        """Return the numbers that a training run logs, by names such as ``"rollouts/step"``."""
+        staleness = self.last_staleness
+        return {
+            "rollouts/step": float(self.step),
+            "rollouts/version": float(self.version),
+            "rollouts/publish_lag": float(self.publish_lag),
+            "rollouts/running": float(self.running),
+            "rollouts/ready": float(self.ready),
+            "rollouts/trained": float(self.trained),
+            "rollouts/refused": float(self.refused),
+            "rollouts/dropped": float(self.dropped),
+            "rollouts/staleness_mean": sum(staleness) / len(staleness) if staleness else 0.0,
+            "rollouts/staleness_worst": float(max(staleness, default=0)),
+            "rollouts/trainer_waited_seconds": self.trainer_waited,
+            "rollouts/waited_for_slots_seconds": self.waited_for_slots,
+            "rollouts/waited_at_gate_seconds": self.waited_at_gate,
+        }
+
 
 def statistics_of(core: RolloutCore) -> RolloutStatistics:
     """Return the statistics of a queue."""

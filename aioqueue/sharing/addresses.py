@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -30,6 +31,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+\Z")
 _LONGEST_NAME: Final = 60
 
 _BACKLOG: Final = 1024
+
+_ENDED: Final = ("Z", "X")
+"""The states of a process that has ended, and that its parent has not asked about."""
 
 
 def folder() -> Path:
@@ -118,7 +122,7 @@ def _is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         pass
-    return True
+    return posix.state_of(pid) not in _ENDED
 
 
 class Name:
@@ -223,7 +227,7 @@ def _content(file: IO[bytes]) -> dict[str, Any] | None:
     return found
 
 
-def look_up(name: str) -> tuple[tuple[str, str, int], int] | None:
+def find_name(name: str) -> tuple[tuple[str, str, int], int] | None:
     """Return where the object of a name is; ``None`` if nobody shares one."""
     path = _path_of(folder(), name)
     if _remove_if_stale(path) is None:
@@ -257,8 +261,8 @@ def changes(private: Path) -> Iterator[int]:
         OSError: this system cannot watch folders.
     """
     import ctypes
-    import select
 
+    select: Any = importlib.import_module("select")  # what it has depends on the system
     if hasattr(select, "kqueue"):
         queue = select.kqueue()
         watched = os.open(private, os.O_RDONLY)

@@ -15,6 +15,7 @@ both processes have OpenTelemetry.
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
 import struct
@@ -24,7 +25,8 @@ import weakref
 from collections import deque
 from collections.abc import Collection, Iterable
 from contextvars import Context
-from time import perf_counter
+from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from aioqueue.base.arguments import is_int
@@ -94,9 +96,9 @@ def packed_request(
 def carried_context() -> dict[str, str] | None:
     """Return the trace and the baggage of the caller, if it uses OpenTelemetry."""
     # Not imported here: a program that has not loaded it has no trace.
-    propagate = sys.modules.get("opentelemetry.propagate") or (
-        _loaded_propagate() if "opentelemetry.context" in sys.modules else None
-    )
+    if "opentelemetry.context" not in sys.modules:
+        return None
+    propagate = _of_telemetry("propagate")
     if propagate is None:
         return None
     carrier: dict[str, str] = {}
@@ -104,30 +106,23 @@ def carried_context() -> dict[str, str] | None:
     return carrier or None
 
 
-def _loaded_propagate() -> Any:
-    try:
-        from opentelemetry import propagate
-    except ImportError:
-        return None
-    return propagate
-
-
 def context_of(carrier: dict[str, str] | None) -> Context:
     """Return a context with the trace and the baggage of a caller."""
     context = Context()
-    if carrier is not None:
-        propagate = _loaded_propagate()
-        if propagate is not None:
-            from opentelemetry.context import attach
-
-            context.run(attach, propagate.extract(carrier, context.run(_current_of_telemetry)))
+    propagate = None if carrier is None else _of_telemetry("propagate")
+    if propagate is not None:
+        telemetry = _of_telemetry("context")
+        received = propagate.extract(carrier, context.run(telemetry.get_current))
+        context.run(telemetry.attach, received)
     return context
 
 
-def _current_of_telemetry() -> Any:
-    from opentelemetry.context import get_current
-
-    return get_current()
+def _of_telemetry(name: str) -> Any:
+    """Return a module of OpenTelemetry; ``None`` if that is not installed."""
+    try:
+        return importlib.import_module(f"opentelemetry.{name}")
+    except ImportError:
+        return None
 
 
 # The client's side.
@@ -146,13 +141,7 @@ class CallOfHandle(Request):
     __slots__ = ("_body", "_kind", "connection", "number", "priority", "thing")
 
     def __init__(self, value: Any, host: RemoteBatcherCore, waker: Waker) -> None:
-        Attempt.__init__(self)
-        self.value = value
-        self.host = host
-        self.waker = waker
-        self.is_accepted = False
-        self.result = None
-        self.began = perf_counter()
+        super().__init__(value, host, waker)  # type: ignore[arg-type]
         self.number = 0
         self.thing = host.thing
         self.priority: int | None = None
@@ -256,6 +245,7 @@ class RemoteBatcherCore:
 
     new_request = CallOfHandle
     is_elsewhere = True
+    takes_contexts = False
     refuses = False
     """Whether a full queue refuses calls is known, and decided, where the queue is."""
 
@@ -292,9 +282,14 @@ class RemoteBatcherCore:
                     " `queue=PriorityQueue(capacity)`"
                 )
             if not is_int(priority):
-                raise InvalidArgumentError(f"priority: got {priority!r}; expected an int")
+                raise InvalidArgumentError(
+                    f"element: got the priority {priority!r}; expected an int of 64 bits"
+                )
             call.priority = int(priority)
         return call
+
+    def note_accepted(self, call: CallOfHandle) -> None:
+        call.is_accepted = True
 
     def send(self, call: CallOfHandle) -> None:
         """Send a call to the owner.
@@ -313,7 +308,7 @@ class RemoteBatcherCore:
 
     @synchronized
     def end(self, call: CallOfHandle) -> Collection[Waker]:
-        """Note that a call was answered, or never will be; return whom to wake."""
+        """Note that a call was answered, or never will be; return the wakers to wake."""
         if call.state is not PENDING:
             return ()
         call.state = DONE
@@ -422,7 +417,8 @@ def restored(
     if running is not None and running.address == address:
         service: Any = running.service(thing)
         face: BatcherFace[Any, Any] = service.face
-        return face.aio if world == "aio" else face.sync  # type: ignore[attr-defined, no-any-return]
+        found: BatcherFace[Any, Any] = getattr(face, world)
+        return found
     return _handle(world, address, thing, description)
 
 
@@ -472,8 +468,8 @@ class RemoteRequest(Request):
     """
 
     __slots__ = (
-        *("_buffers", "_carrier", "_data", "_nbytes", "client", "failure", "number", "put"),
-        "service",
+        *("_carrier", "_nbytes", "_sealed", "client", "failure", "is_examined", "number"),
+        *("priority", "put", "service"),
     )
 
     is_sealed = True
@@ -481,34 +477,32 @@ class RemoteRequest(Request):
     def __init__(
         self, service: BatcherService, client: Client, number: int, head: Any, sealed: Any
     ) -> None:
-        Attempt.__init__(self)
+        super().__init__(None, service.face._core, service.waker)
         self.service = service
-        self.host = service.face._core
-        self.waker = service.waker
-        self.is_accepted = False
-        self.value = self.result = None
-        self.context = _NO_CONTEXT
-        self.began = perf_counter()
         self.client = client
         self.number = number
         self.failure: bytes | None = None
         self.put: Put | None = None
-        _, self._carrier, self._nbytes = head
-        self._data, self._buffers = sealed
+        self.priority, self._carrier, self._nbytes = head
+        self._sealed: Any = sealed
+        self.is_examined = False
 
     @property
     def nbytes(self) -> int:
         return int(self._nbytes)
 
     def open(self) -> None:
-        data, buffers, self._data, self._buffers = self._data, self._buffers, b"", ()
+        sealed, self._sealed = self._sealed, None
+        if sealed is None:
+            return  # it was opened to be examined
+        data, buffers = sealed
         try:
             self.value = pickle.loads(data, buffers=buffers)
         except Exception as error:
             host = self.host
             add_note(error, f"the value of a call of {host} from {self.client} is unpickled here")
             raise
-        if self.host.takes_contexts:  # type: ignore[attr-defined]
+        if self.host.takes_contexts:
             self.context = context_of(self._carrier)
 
     def sealed(self, outcome: Any) -> Any:
@@ -593,10 +587,14 @@ class BatcherService:
         self._core = core
         self.waker = _Waker(self)
         self._requests: set[RemoteRequest] = set()
+        self._lock = threading.Lock()  # guards what follows
+        self._to_examine: deque[RemoteRequest] = deque()
+        self._is_examining = False
         core.has_sealed = True
 
-    def describe(self) -> Any:
-        return "Batcher", self.description
+    def pickled(self, world: World) -> tuple[Any, ...]:
+        """Return what the batcher is pickled as."""
+        return restored, (world, self.server.address, self.number, self.description)
 
     def was_forked(self) -> None:
         """Turn the faces that this fork has inherited into handles."""
@@ -620,21 +618,67 @@ class BatcherService:
         start = _LENGTH.size + length
         head = json.loads(bytes(data[_LENGTH.size : start]))
         request = RemoteRequest(self, client, number, head, (bytes(data[start:]), buffers))
-        self._enqueue(request, self._core.element(request, head[0]))
         self._requests.add(request)
         client.calls[number] = request
+        if self._core.admission.examines and self._core.state is BatcherState.RUNNING:
+            self._examine(request)
+        else:
+            self._admit(request)
+
+    def _examine(self, request: RemoteRequest) -> None:
+        """Have the value examined, which runs code of the user: on a thread for that."""
+        self._to_examine.append(request)
+        with self._lock:
+            if self._is_examining:
+                return
+            self._is_examining = True
+        name = f"aioqueue-{self._core.name}-admission"
+        Thread(target=self._run_examiner, name=name, daemon=True).start()
+
+    def _run_examiner(self) -> None:
+        """Examine what has come, and end: the next request starts another thread."""
+        core = self._core
+        while True:
+            with self._lock:
+                if not self._to_examine:
+                    self._is_examining = False
+                    return
+                request = self._to_examine.popleft()
+            try:
+                request.open()
+                core.examine(request)
+                request.is_examined = True
+                self.server.call_soon(partial(self._admit, request))
+            except Exception as error:
+                request.sealed(error)
+                self.server.call_soon(partial(self._reject, request))
+
+    def _reject(self, request: RemoteRequest) -> None:
+        if self._forget(request):
+            assert request.failure is not None
+            request.client.send(frames.FAILED, 0, request.number, request.failure)
+
+    def _admit(self, request: RemoteRequest) -> None:
+        if request not in self._requests:
+            return  # its caller has left
+        try:
+            self._enqueue(request, self._core.element(request, request.priority))
+        except Exception as error:
+            self._forget(request)
+            request.client.fail(request.number, error)
 
     def _enqueue(self, request: RemoteRequest, element: Any) -> None:
         core = self._core
         queue = core.aio
         try:
             queue.enqueue_nowait(element)
-            request.is_accepted = True
+            core.note_accepted(request)
         except QueueFull:
             if core.refuses:
                 raise core.full() from None
             # It waits for room in the same line as all others.
-            put = request.put = Put(queue._core.to_row(element))
+            to_row = queue._core.to_row
+            put = request.put = Put(element if to_row is None else to_row(element))
             deliver(queue._machine.begin(put, _PutWaker(self, request)))
         except QueueClosedError as closed:
             refusal = core.refusal()
@@ -647,7 +691,7 @@ class BatcherService:
             return
         request.put = None
         if put.state is DONE:
-            request.is_accepted = True
+            self._core.note_accepted(request)
         elif put.state is FAILED and self._forget(request):
             request.client.fail(request.number, self._core.refusal())
 

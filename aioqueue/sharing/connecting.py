@@ -100,7 +100,7 @@ def _connected(name: str, timeout: float | None, world: World) -> Any:
 
 def _face(name: str, world: World) -> tuple[Any] | None:
     """Return the face of what has a name now, in a tuple; ``None`` if nothing has."""
-    place = addresses.look_up(name)
+    place = addresses.find_name(name)
     if place is None:
         return None
     address, thing = Address(*place[0]), place[1]

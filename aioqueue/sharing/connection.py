@@ -16,14 +16,13 @@ import atexit
 import select
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from threading import get_ident
 from time import perf_counter
 from typing import Any, Final, Protocol
 
-from aioqueue.core.attempts import DONE, PENDING, Attempt
+from aioqueue.core.attempts import Attempt
 from aioqueue.errors import WorkerDiedError
 from aioqueue.remote.failures import error_of_message
 from aioqueue.sharing import addresses, frames, memory
@@ -33,10 +32,12 @@ from aioqueue.sharing.owner import MOST_UNSENT, Address, check_version, hello_bo
 from aioqueue.sharing.peers import Peer, died_error, peer_pid
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import call_with_lock, machine_lock
-from aioqueue.worlds.waker import deliver
 
 _MOMENT: Final = 1.0
 """Milliseconds that an acknowledgement waits for a call that takes it along."""
+
+_END_SECONDS: Final = 0.5
+"""Seconds in which a process ends after its sockets were closed, unless it goes on without us."""
 
 _PLACE: Final = "in the process that shares it"
 
@@ -47,7 +48,7 @@ class Room(Attempt):
     __slots__ = ()
 
 
-class Call(Protocol):
+class SentCall(Protocol):
     """A call that has been sent, and has not ended. The reader calls the methods, under no lock.
 
     Attributes:
@@ -93,15 +94,16 @@ class Connection:
         self.peer = Peer(peer_pid(connected) or address.pid)
         self.memory: SharedMemory | None = None
         self._lock = machine_lock()  # guards what follows
-        self._calls: dict[int, Call] = {}  # those that expect an answer, by slot: see `memory`
+        self._calls: dict[int, SentCall] = {}  # those that expect an answer, by slot: see `memory`
         self._held: set[int] = set()  # slots of calls that were answered, and are not settled
         self._last_number = 0
         self._to_acknowledge: list[int] = []
         self._to_free: list[int] = []
         self._is_thread_armed = False  # whether the thread sends these lists within a moment
+        self.reading_thread = 0  # the blocked caller that reads
         self._has_reader = True  # whether somebody has the reading role: at first, the thread
         self.listeners: dict[int, Callable[[memoryview], object]] = {}  # of news, by object
-        self._rooms: deque[Room] = deque()  # callers that wait for room, in their order
+        self._when_flushed: list[Callable[[], bool]] = []
         self._end: Callable[[], BaseException] | None = None
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for end in (self._wake_receiver, self._wake_sender):
@@ -130,15 +132,15 @@ class Connection:
 
     # Calls.
 
-    def begin(self, call: Call, kind: int, body: bytes) -> None:
-        """Send a call. Its answer comes by `Call.answered`, or `Call.cut_off` is called.
+    def begin(self, call: SentCall, kind: int, body: bytes) -> None:
+        """Send a call. Its answer comes by `SentCall.answered`, or `SentCall.cut_off` is called.
 
         The caller sees to it that somebody reads: `need_reader`, or a `CallerWaker`.
         """
         call_with_lock(self._lock, self._register, call)
         self.send(kind, call.thing, call.number, body)
 
-    def _register(self, call: Call) -> None:
+    def _register(self, call: SentCall) -> None:
         calls = self._calls
         if len(calls) + len(self._held) >= SLOTS:
             raise RuntimeError(
@@ -154,40 +156,40 @@ class Connection:
         else:
             call.cut_off()
 
-    def room(self, host: Any, waker: Any) -> Room | None:
-        """Return what a caller that is about to send much must wait for; ``None`` if nothing."""
-        if self.socket.outgoing_bytes <= MOST_UNSENT and not self._rooms:
-            return None
-        room = Room()
-        room.host, room.waker = host, waker
-        self._rooms.append(room)
+    @property
+    def has_room(self) -> bool:
+        """Whether a caller may pickle more for the owner now."""
+        return self.socket.outgoing_bytes <= MOST_UNSENT
+
+    def call_when_flushed(self, make_room: Callable[[], bool]) -> None:
+        """Have a call made each time that the owner has read something, until it returns false."""
+        if make_room not in self._when_flushed:
+            self._when_flushed.append(make_room)
         self.need_reader()
         self._wake_reader()
-        return room
 
-    def leave_room(self, room: Room) -> None:
-        """Note that a caller does not wait for room any more: the next one may go on."""
-        with suppress(ValueError):
-            self._rooms.remove(room)
-        self._make_room()
+    def _note_flushed(self) -> None:
+        self._when_flushed = [make_room for make_room in self._when_flushed if make_room()]
 
-    def _make_room(self) -> None:
-        """Let the first caller go on, if there is room now. It makes place for the next one."""
-        rooms = self._rooms
-        if rooms and (self.socket.outgoing_bytes <= MOST_UNSENT or self._end is not None):
-            room = rooms[0]
-            if room.state is PENDING:
-                room.state = DONE
-                waker: Any = room.waker
-                waker.notify(room)
-                deliver((waker,))
-
-    def forget(self, call: Call) -> None:
+    def forget(self, call: SentCall) -> None:
         """Forget a call that expects no answer any more."""
         if self._calls.get(call.number % SLOTS) is call:
             self._calls.pop(call.number % SLOTS, None)
 
-    def hold(self, call: Call) -> None:
+    def forget_unless(self, call: SentCall, is_cancelled: Callable[[], bool]) -> None:
+        """Forget a call that was answered, unless it is being cancelled and expects a word on that.
+
+        Args:
+            call: the call.
+            is_cancelled: asked under the lock under which `cancel` expects that word.
+        """
+        call_with_lock(self._lock, self._forget_unless, call, is_cancelled)
+
+    def _forget_unless(self, call: SentCall, is_cancelled: Callable[[], bool]) -> None:
+        if not is_cancelled():
+            self.forget(call)
+
+    def hold(self, call: SentCall) -> None:
         """Keep the slot of a call that was answered, until it is settled."""
         self._held.add(call.number % SLOTS)
 
@@ -195,13 +197,13 @@ class Connection:
         """Free the slot of a call."""
         self._held.discard(number % SLOTS)
 
-    def _expect(self, call: Call) -> None:
+    def _expect(self, call: SentCall) -> None:
         if self._end is None:
             self._calls[call.number % SLOTS] = call
         else:
             call.cut_off()
 
-    def cancel(self, call: Call, body: bytes = b"") -> None:
+    def cancel(self, call: SentCall, body: bytes = b"") -> None:
         """Ask the owner to end a call. Its word comes as an answer."""
         call_with_lock(self._lock, self._expect, call)
         self.send(frames.CANCEL, call.thing, call.number, body)
@@ -237,22 +239,26 @@ class Connection:
             with suppress(OSError):
                 self._idle_sender.send(b"a")
 
-    def _notes(self) -> bytes:
-        """Return the frames that go with the next call, and forget them."""
-        # Exchanged in one line each: what other threads append goes to the new list.
-        numbers, self._to_acknowledge = self._to_acknowledge, []
-        sent = b""
-        if numbers:
-            sent = frames.frame(frames.ACKNOWLEDGE, 0, 0, memory.starts_as_bytes(numbers))
+    def _send_frames(self, frames_to_send: bytes) -> None:
+        """Send frames, after the notes that go with them."""
+        numbers = tuple(self._to_acknowledge)
+        sent = frames_to_send
         if self._to_free:
+            # Exchanged in one line. Blocks that a signal handler's exception loses here are free
+            # with the connection; one that is freed twice might be another one by then.
             blocks, self._to_free = self._to_free, []
-            sent += frames.frame(frames.FREE, 0, 0, memory.starts_as_bytes(blocks))
-        return sent
+            sent = frames.frame(frames.FREE, 0, 0, memory.starts_as_bytes(blocks)) + sent
+        if numbers:
+            sent = frames.frame(frames.ACKNOWLEDGE, 0, 0, memory.starts_as_bytes(numbers)) + sent
+        self._note_sent(self.socket.send_frames(sent))
+        # Removed once they are sent: an acknowledgement may come twice, and must not be lost.
+        for number in numbers:
+            with suppress(ValueError):  # another thread has sent it, too
+                self._to_acknowledge.remove(number)
 
     def _send_notes(self) -> None:
-        notes = self._notes()
-        if notes:
-            self._note_sent(self.socket.send_frames(notes))
+        if self._to_acknowledge or self._to_free:
+            self._send_frames(b"")
 
     def pack(self, parts: Parts) -> bytes:
         """Make the body of a message."""
@@ -267,8 +273,9 @@ class Connection:
     def send(self, kind: int, thing: int, number: int, body: bytes) -> None:
         sent = frames.HEAD.pack(len(body), kind, thing, number) + body
         if self._to_acknowledge or self._to_free:
-            sent = self._notes() + sent
-        self._note_sent(self.socket.send_frames(sent))
+            self._send_frames(sent)
+        else:
+            self._note_sent(self.socket.send_frames(sent))
 
     def _note_sent(self, is_all: bool) -> None:
         if not is_all:
@@ -291,7 +298,7 @@ class Connection:
             WorkerDiedError: the owner has died.
             TimeoutError: the owner has not answered in time: it may be stopped.
         """
-        request = Request(self, thing)
+        request = ImmediateCall(self, thing)
         deadline = None if seconds is None else perf_counter() + seconds
         try:
             self.begin(request, kind, body)
@@ -314,7 +321,7 @@ class Connection:
 
     @property
     def ended_in_order(self) -> bool:
-        return self._end is not None and self._has_said_bye
+        return self._end is not None and self._got_bye
 
     def end_error(self) -> BaseException:
         """Make the error of a call that the owner will not answer."""
@@ -328,6 +335,11 @@ class Connection:
         if not self._has_reader and call_with_lock(self._lock, self.take_role):
             self._give_role_to_thread()
 
+    def reclaim_role(self) -> None:
+        """Give the role up if a signal handler has kept the calling thread from that."""
+        if self.reading_thread == get_ident():
+            self.leave_role()
+
     def take_role(self) -> bool:
         """Take the reading role, unless somebody has it; return whether it was taken."""
         had, self._has_reader = self._has_reader, True
@@ -340,11 +352,12 @@ class Connection:
 
     def leave_role(self) -> None:
         """Give the reading role up: to the thread, if anything is expected still."""
+        self.reading_thread = 0
         if not call_with_lock(self._lock, self._free_role):
             self._give_role_to_thread()
 
     def _free_role(self) -> bool:
-        if self._calls or self.listeners or self.socket.has_outgoing or self._rooms:
+        if self._calls or self.listeners or self.socket.has_outgoing:
             return False
         self._has_reader = False
         return True
@@ -368,13 +381,14 @@ class Connection:
             if descriptor == socket_fd:
                 if events & select.POLLOUT:
                     self.socket.flush()
-                    self._make_room()
+                    if self._when_flushed:
+                        self._note_flushed()
                 if events & ~select.POLLOUT:
                     self._receive()
             elif descriptor == self.peer.sentinel:
                 is_dead = True
             else:
-                with suppress(BlockingIOError, InterruptedError):
+                with suppress(OSError):  # closed, if this reader has just seen the owner's end
                     self._wake_receiver.recv(4096)
         if is_dead and self._end is None:
             self._read_rest()
@@ -394,9 +408,11 @@ class Connection:
             self.socket.receive()
             self._handle_frames()
         except EOFError:
-            if self._has_said_bye:
+            if self._got_bye:
                 self._finish(self._ended_error)
             else:
+                # A process closes its sockets a moment before it has ended, in the way to report.
+                self.peer.has_ended(_END_SECONDS)
                 self._finish(lambda: died_error("the process that shares it", self.peer))
         except FrameError as error:
             why = str(error)
@@ -404,7 +420,7 @@ class Connection:
                 lambda: WorkerDiedError(f"the process that shares it (pid {self.peer.pid}): {why}")
             )
 
-    _has_said_bye = False
+    _got_bye = False
 
     def _ended_error(self) -> BaseException:
         return WorkerDiedError(f"the process that shares it (pid {self.peer.pid}) has ended")
@@ -430,7 +446,7 @@ class Connection:
                 if listener is not None:
                     listener(body)
             elif kind == frames.BYE:
-                self._has_said_bye = True
+                self._got_bye = True
             elif kind == frames.HELLO:
                 check_version(body)
             frame_socket.drop_frame()
@@ -527,31 +543,33 @@ class Connection:
 
     def _finish(self, error: Callable[[], BaseException]) -> None:
         """End the connection: no call will be answered any more."""
-        calls = call_with_lock(self._lock, self._set_end, error)
-        for call in calls:
-            call.cut_off()
-        self._make_room()
-        for listener in list(self.listeners.values()):
-            with suppress(Exception):
-                listener(memoryview(b""))
-        if not self._has_said_bye:
+        call_with_lock(self._lock, self._set_end, error)
+        self._cut_off_all()
+        if not self._got_bye:
             addresses.remove_files_of(self.address.path)
         self._give_role_to_thread()
 
-    def _set_end(self, error: Callable[[], BaseException]) -> list[Call]:
+    def _set_end(self, error: Callable[[], BaseException]) -> None:
         if self._end is None:
             self._end = error
-        calls = list(self._calls.values())
-        self._calls.clear()
         _forget(self)
-        return calls
+
+    def _cut_off_all(self) -> None:
+        for call in list(self._calls.values()):
+            call.cut_off()
+            self.forget(call)
+        self._note_flushed()
+        for listener in list(self.listeners.values()):
+            with suppress(Exception):
+                listener(memoryview(b""))
 
     def _close_descriptors(self) -> None:
         if self._end is None:
             self._finish(self._ended_error)
+        self._cut_off_all()  # once more: a signal handler may have raised in the middle
         self.socket.close()
         self._close_pipes()
-        # The sentinel stays open until the last error about the owner was made.
+        self.peer.close()
         if self.memory is not None:
             self.memory.close()
 
@@ -563,11 +581,6 @@ class Connection:
             self._idle_sender,
         ):
             end.close()
-
-    def __del__(self) -> None:
-        peer = getattr(self, "peer", None)
-        if peer is not None:
-            peer.close()
 
     def close_inherited(self) -> None:
         """Close what a fork has inherited; nothing of it is used there."""
@@ -613,7 +626,10 @@ class CallerWaker:
     def wait(self, seconds: float | None) -> bool:
         """Sleep until woken, for ``seconds`` at most; return whether it was woken."""
         connection = self._connection
-        if not connection._has_reader and call_with_lock(connection._lock, connection.take_role):
+        # This thread may have the role still: a signal handler has raised before it gave it up.
+        if connection.reading_thread == get_ident() or (
+            not connection._has_reader and call_with_lock(connection._lock, connection.take_role)
+        ):
             return self._read(seconds)
         if seconds is None:
             return self._asleep.acquire()
@@ -623,7 +639,7 @@ class CallerWaker:
         """Read the connection until this thread is woken."""
         connection, asleep = self._connection, self._asleep
         deadline = None if seconds is None else perf_counter() + seconds
-        self._reader = get_ident()
+        connection.reading_thread = self._reader = get_ident()
         try:
             # First the flag, then the look: a wake from now on ends the wait of `read`.
             while not asleep.acquire(False):
@@ -637,7 +653,7 @@ class CallerWaker:
             connection.leave_role()
 
 
-class Request:
+class ImmediateCall:
     """A call that the owner answers at once."""
 
     __slots__ = ("_body", "_connection", "_kind", "has_ended", "number", "thing", "waker")
@@ -652,10 +668,10 @@ class Request:
         self.waker = CallerWaker(connection)
 
     def answered(self, kind: int, body: memoryview) -> None:
-        self._connection.forget(self)
         self._kind, self._body = kind, body
         self.has_ended = True
         self.waker.wake()
+        self._connection.forget(self)  # last: see `AttemptCall.answered`
 
     def cut_off(self) -> None:
         self.has_ended = True

@@ -15,22 +15,28 @@ process has ended otherwise, its exit status tells.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import pickle
 import signal
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from time import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from aioqueue.coordination.classify import Classification, classify
 from aioqueue.coordination.coordinator import BlockingCoordinator, Coordinator
 from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.methods import CoordinatorFace
 from aioqueue.coordination.workers import current_worker_name
 from aioqueue.errors import InvalidArgumentError, WorkerDiedError, exception_text
+from aioqueue.queues.queue_core import QueueCore
 from aioqueue.remote.member_connection import MemberConnection
 from aioqueue.remote.member_core import MemberCore
 from aioqueue.remote.members import ActiveWorker, MemberRegister, ProgramReport
@@ -39,15 +45,19 @@ from aioqueue.sharing.addresses import checked_name
 from aioqueue.sharing.connection import Connection, connection_to, failure_in
 from aioqueue.sharing.owner import Address, Client, Server, server
 from aioqueue.sharing.peers import Peer, how_ended
+from aioqueue.sharing.queues import RemoteQueueCore
 from aioqueue.system import posix
 from aioqueue.system.forks import PROCESS, inherited_error, note_for_forks
 from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry.explain.gather import explain_for
 from aioqueue.telemetry.explain.registry import known_coordinators
+from aioqueue.telemetry.metrics.merging import ProcessNumbers, final, one_after_another
+from aioqueue.telemetry.metrics.watch import Watch
 
 if TYPE_CHECKING:
     from aioqueue.base.public_names import World
     from aioqueue.telemetry.explain.explanation import Explanation
+    from aioqueue.telemetry.monitor import LocalMonitor
 
 CALL: Final = frames.FIRST_OF_SERVICE
 """A call to the register: its method and arguments."""
@@ -58,8 +68,15 @@ _SETTLE_SECONDS: Final = 5.0
 _DEATH_SECONDS: Final = 1.0
 """How long after the end of its connection a process is given to end."""
 
-_EXPLAIN_SECONDS: Final = 0.5
-"""How long an explanation waits for those of other processes."""
+_CODE_TRIES: Final = 5
+_CODE_PAUSE: Final = 0.002
+"""How often, and with which pause in seconds, to read an exit code that another thread stores."""
+
+_ANSWER_SECONDS: Final = 0.5
+"""How long an explanation, or a monitor, waits for other processes."""
+
+
+_log: Final = logging.getLogger("aioqueue")
 
 
 class SharedAt(NamedTuple):
@@ -107,10 +124,64 @@ class ProcessMember(MemberCore):
             answered.set()
 
         if not self.connection.is_current():
-            self.connection.schedule_request(receive, "explain", self._life)
+            self.connection.schedule_request(receive, "ask", self._life, "explanation")
             # The owner answers by then, with what it has got.
-            answered.wait(2 * _EXPLAIN_SECONDS)
+            answered.wait(2 * _ANSWER_SECONDS)
         return tuple(found)
+
+    _monitor: LocalMonitor | None = None
+
+    def numbers_here(self) -> bytes:
+        """Return the numbers of this process, pickled. The first call begins to measure them."""
+        if self._monitor is None:
+            from aioqueue.telemetry import monitor  # only if anybody watches the run
+
+            self._monitor = monitor.LocalMonitor(self)
+        return pickle.dumps(self._monitor.numbers_here(_is_handle))
+
+    def last_numbers(self) -> bytes | None:
+        """Return the numbers of this process at its end, if they are measured."""
+        return None if self._monitor is None else self.numbers_here()
+
+    def _watched(self) -> Watch:
+        return self.watch
+
+
+def _is_handle(queue: QueueCore) -> bool:
+    """Return whether another process owns a queue."""
+    return isinstance(queue, RemoteQueueCore)
+
+
+class Elsewhere:
+    """The other processes of a coordinator, for its monitors.
+
+    Args:
+        core: the coordinator of this process.
+    """
+
+    def __init__(self, core: ProcessMember) -> None:
+        self._core = weakref.ref(core)
+        self._numbers: list[ProcessNumbers] = []
+        self._answered = threading.Event()
+
+    def ask(self) -> None:
+        core = self._core()
+        if core is not None:
+            self._answered.clear()
+            core.connection.schedule_request(self._receive, "ask", core.life, "numbers")
+
+    def _receive(self, numbers: list[bytes] | None) -> None:
+        if numbers is not None:
+            self._numbers = list(map(pickle.loads, numbers))
+        self._answered.set()
+
+    def wait(self) -> None:
+        core = self._core()
+        if core is not None and not core.connection.is_current():
+            self._answered.wait(2 * _ANSWER_SECONDS)
+
+    def numbers(self) -> list[ProcessNumbers]:
+        return self._numbers
 
 
 # The owner.
@@ -155,7 +226,8 @@ class OwnerCore(ProcessMember):
 
     def take_part(self, label: str) -> None:
         """Take part from now on, with all workers and failures that there are."""
-        self.become_member()
+        MemberCore.become_member(self)  # it may be an ordinary one still
+        self.watch.elsewhere = Elsewhere(self)
         self.connection = OwnerConnection(label, self)
 
     def report_what_was_before(self) -> None:
@@ -181,40 +253,57 @@ class _ClientState:
         is_exiting: whether its interpreter ends, and has reported why.
         has_reported_end: whether that was an exception.
         question: what answers its request for a question, while there is one.
+        backlog: questions that it has not asked for yet.
+        numbers: its latest numbers, pickled, if a monitor has asked for them.
         process: the `multiprocessing.Process`, if this process has started it so.
     """
 
-    __slots__ = ("has_left", "has_reported_end", "is_exiting", "life", "process", "question")
+    __slots__ = (
+        *("has_left", "has_reported_end", "is_exiting"),
+        *("backlog", "life", "numbers", "process", "question"),
+    )
 
     def __init__(self, process: Any) -> None:
         self.life = ""
         self.has_left = False
         self.is_exiting = False
         self.has_reported_end = False
-        self.question: Callable[[int], object] | None = None
+        self.question: Callable[[tuple[int, str]], object] | None = None
+        self.backlog: deque[tuple[int, str]] = deque()
+        self.numbers: bytes | None = None
         self.process = process
+
+    def ask(self, question: tuple[int, str]) -> None:
+        """Pass a question on, now or when the process asks for one."""
+        answer, self.question = self.question, None
+        if answer is not None:
+            answer(question)
+        else:
+            self.backlog.append(question)
 
 
 class _Question:
-    """A request for the explanations of all processes.
+    """A question to all processes.
 
     Attributes:
+        what: the subject, "explanation", "numbers" or "report".
         missing: the lives that have not answered.
-        explanations: what has come.
-        answer: called once, with them.
+        answers: what has come, by life.
+        then: called once, at the end.
     """
 
-    __slots__ = ("answer", "explanations", "missing")
+    __slots__ = ("answers", "missing", "then", "what")
 
-    def __init__(self, answer: Callable[[list[bytes]], object]) -> None:
+    def __init__(self, what: str, then: Callable[[_Question], object]) -> None:
+        self.what = what
         self.missing: set[str] = set()
-        self.explanations: list[bytes] = []
-        self.answer: Callable[[list[bytes]], object] | None = answer
+        self.answers: dict[str, bytes] = {}
+        self.then: Callable[[_Question], object] | None = then
 
     def finish(self) -> None:
-        answer, self.answer = self.answer, None
-        if answer is not None:
-            answer(self.explanations)
+        then, self.then = self.then, None
+        if then is not None:
+            then(self)
 
 
 class CoordinatorService:
@@ -238,6 +327,7 @@ class CoordinatorService:
         self._clients: dict[Client, _ClientState] = {}
         self._questions: dict[int, _Question] = {}
         self._question_count = 0
+        self._ended: ProcessNumbers | None = None  # of processes that have ended, together
         # Of the server's thread.
         self._waiting: dict[tuple[Client, int], None] = {}
         self._is_over = False
@@ -250,8 +340,7 @@ class CoordinatorService:
         core = self._core()
         if core is None:
             raise LookupError(f"{self.label} has ended")
-        found: tuple[Any, ...] = core.shared.pickled(world)
-        return found
+        return core.pickled(world)
 
     def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
         method, arguments = pickle.loads(body)  # names, texts and pickled failures only
@@ -289,7 +378,7 @@ class CoordinatorService:
 
     def _answer_now(self, client: Client, number: int, value: Any) -> None:
         self._waiting.pop((client, number), None)
-        if not client.has_gone:
+        if not client.has_left:
             client.answer(number, pickle.dumps(value))
 
     # In the thread of the connection.
@@ -322,24 +411,35 @@ class CoordinatorService:
                 state.life, state.has_left = report.life, False
             answer(register.report(report))
         elif method in ("news", "wait_ended"):
-            has_left = bool if client is None else partial(getattr, client, "has_gone")
+            has_left = bool if client is None else partial(getattr, client, "has_left")
             getattr(register, method)(*arguments, answer, has_left)
-        elif method == "explain":
-            self._ask_all(arguments[0], answer)
+        elif method == "ask":
+            self._ask_all(arguments[0], arguments[1], answer)
+        elif method == "other_workers":
+            # A join must not miss a worker that has just begun: ask for all of now.
+            (life,) = arguments
+            self._ask_all(life, "report", lambda _: answer(register.other_workers(life)))
         elif state is None:
             answer(getattr(register, method)(*arguments))
         elif method == "leave":
             (report,) = arguments
             state.has_left = state.life == report.life
+            if state.has_left:
+                self._keep_numbers(state)
             register.leave(report)
             answer(None)
         elif method == "exiting":
-            state.is_exiting, state.has_reported_end = True, arguments[0]
+            state.is_exiting = True
+            state.has_reported_end, numbers = arguments
+            state.numbers = numbers or state.numbers
             answer(None)
         elif method == "question":
-            state.question = answer
-        elif method == "explained":
-            self._take_explanation(state.life, *arguments)
+            if state.backlog:
+                answer(state.backlog.popleft())
+            else:
+                state.question = answer
+        elif method == "answer":
+            self._take_answer(state, *arguments)
             answer(None)
         else:
             answer(getattr(register, method)(*arguments))
@@ -352,6 +452,7 @@ class CoordinatorService:
                 return
             for question in list(self._questions.values()):
                 self._miss(question, state.life)
+            self._keep_numbers(state)
             code = _exit_code(peer, state.process)
             self._end_member(state, code)
         finally:
@@ -380,42 +481,69 @@ class CoordinatorService:
             register.dismiss(life)
         else:
             how = how_ended(0, code)
-            register.end([life], lambda place: f"{place} {how}", if_idle=code is not None)
+            register.end(
+                [life],
+                lambda place: f"{place} {how}",
+                exitcode=code or 0,
+                if_idle=code is not None,
+            )
 
-    # Explanations.
+    # Questions.
 
-    def _ask_all(self, life: str, answer: Callable[[list[bytes]], object]) -> None:
-        """Answer with the explanations of all processes but the one that asks."""
+    def _ask_all(self, life: str, what: str, answer: Callable[[list[bytes]], object]) -> None:
+        """Answer with what all processes say, but for the one that asks."""
         self._question_count += 1
         token = self._question_count
-        question = self._questions[token] = _Question(answer)
+
+        def then(question: _Question) -> None:
+            answers = list(question.answers.values())
+            if what == "numbers":
+                answers = self._all_numbers(question, life)
+            answer(answers)
+
+        question = self._questions[token] = _Question(what, then)
         for state in self._clients.values():
-            ask = state.question
-            if ask is not None and state.life != life:
-                state.question = None
+            if state.life and state.life != life and not state.has_left:
                 question.missing.add(state.life)
-                ask(token)
+                state.ask((token, what))
         core = self._core()
-        if core is not None and core.life != life:
-            question.explanations.append(explanation_here())
+        if core is not None and core.life != life and what == "report":
+            self._register.report(core.program_report())
+        elif core is not None and core.life != life:
+            with suppress(Exception):  # the others have answers nevertheless
+                question.answers[core.life] = answer_here(core, what)
         if question.missing:
             finish = partial(self._connection.call_soon, partial(self._finish, token))
-            self._server.call_soon(partial(self._server.call_later, _EXPLAIN_SECONDS, finish))
+            self._server.call_soon(partial(self._server.call_later, _ANSWER_SECONDS, finish))
         else:
             self._finish(token)
 
-    def _take_explanation(self, life: str, token: int, explanation: bytes) -> None:
+    def _all_numbers(self, question: _Question, life: str) -> list[bytes]:
+        """Return the latest numbers of all processes but one, also of those that have ended."""
+        answers = dict(question.answers)
+        for state in self._clients.values():
+            if state.numbers is not None and state.life != life:
+                answers.setdefault(state.life, state.numbers)
+        ended = [] if self._ended is None else [pickle.dumps(self._ended)]
+        return [*answers.values(), *ended]
+
+    def _take_answer(self, state: _ClientState, token: int, answer: bytes) -> None:
         question = self._questions.get(token)
-        if question is not None and life in question.missing:
-            question.explanations.append(explanation)
-            self._miss(question, life)
+        if question is not None and question.what == "numbers":
+            state.numbers = answer
+        if question is not None and state.life in question.missing:
+            question.answers[state.life] = answer
+            self._miss(question, state.life)
+
+    def _keep_numbers(self, state: _ClientState) -> None:
+        """Keep the numbers of a process that has ended."""
+        numbers, state.numbers = state.numbers, None
+        if numbers is not None:
+            self._ended = one_after_another(self._ended, final(pickle.loads(numbers)))
 
     def _miss(self, question: _Question, life: str) -> None:
         question.missing.discard(life)
         if not question.missing:
-            self._questions = {
-                key: one for key, one in self._questions.items() if one is not question
-            }
             question.finish()
 
     def _finish(self, token: int) -> None:
@@ -434,8 +562,10 @@ class _Ended:
 _ENDED: Final = _Ended()
 
 
-def explanation_here() -> bytes:
-    """Return the explanation of this process, pickled."""
+def answer_here(core: ProcessMember, what: str) -> bytes:
+    """Return what this process answers to a question, pickled."""
+    if what == "numbers":
+        return core.numbers_here()
     return pickle.dumps(explain_for(known_coordinators(), everywhere=False))
 
 
@@ -456,22 +586,27 @@ def _exit_code(peer: Peer, process: Any) -> int | None:
     if peer.sentinel is not None and not posix.is_readable(peer.sentinel, _DEATH_SECONDS):
         return None
     code = peer.exit_code()
-    if code is None and process is not None:
-        # The kernel has forgotten it, because somebody here has waited for it.
-        code = process.exitcode
+    for _ in range(_CODE_TRIES if process is not None else 0):
+        if code is not None:
+            break
+        # The kernel has forgotten it, because a thread here has waited for it, and stores it now.
+        # Asking for it (`process.exitcode`) could take it from that thread.
+        code = getattr(process._popen, "returncode", None)
+        if code is None:
+            sleep(_CODE_PAUSE)
     return code
 
 
 # Another process.
 
 
-class _Call:
+class _RegisterCall:
     """A call to the register that has no answer yet.
 
     Args:
         connection: the connection to the owner.
         thing: the number of the coordinator there.
-        answer: called with the answer, or with why there is none.
+        answer: called with the answer, or with why no answer came.
     """
 
     def __init__(
@@ -520,26 +655,41 @@ class ProcessConnection(MemberConnection):
     @property
     def has_ended_in_order(self) -> bool:
         """Whether the owner has ended the coordinator, or itself, in order."""
-        return (
-            self._is_ended_in_order
-            or self._connection.ended_in_order
-            or self._connection.peer.exit_code() == 0
-        )
+        return self._is_ended_in_order or self._connection.ended_in_order or self._exit_code() == 0
+
+    def _exit_code(self) -> int | None:
+        """Return how the owner has ended, if that is known."""
+        while True:
+            try:
+                return self._connection.peer.exit_code()
+            except (OSError, ValueError):
+                # The connection's thread has closed the descriptor just now, and knows the code.
+                if self._connection.peer.sentinel is not None:
+                    raise
 
     def send(
         self, method: str, arguments: Any, answer: Callable[[Any, Exception | None], object]
     ) -> None:
         body = pickle.dumps((method, arguments))
-        self._connection.begin(_Call(self._connection, self._thing, answer), CALL, body)
+        self._connection.begin(_RegisterCall(self._connection, self._thing, answer), CALL, body)
         self._connection.need_reader()
 
     def answer_questions(self) -> None:
         """Explain this process whenever another one asks."""
         self.schedule_request(self._on_question, "question")
 
-    def _on_question(self, token: int | None) -> None:
-        if token is not None:
-            self.schedule_request(bool, "explained", token, explanation_here())
+    def _on_question(self, question: tuple[int, str] | None) -> None:
+        coordinator: Any = self._coordinator()
+        if question is not None and coordinator is not None:
+            token, what = question
+            try:
+                if what == "report":  # first the report, then the word that it has come
+                    self.schedule_report()
+                    self.schedule_request(bool, "answer", token, b"")
+                else:
+                    self.schedule_request(bool, "answer", token, answer_here(coordinator, what))
+            except Exception:  # it is no reason to take part no longer
+                _log.exception("%s cannot say what others ask of it: its %s", self.label, what)
             self.answer_questions()
 
     def decoded(self, answer: bytes) -> Any:
@@ -554,7 +704,7 @@ class ProcessConnection(MemberConnection):
 
     def died_error(self, error: BaseException) -> WorkerDiedError:
         if isinstance(error, _CutOffError):
-            error = self._why_cut_off()
+            error = self._connection.end_error()
         found = WorkerDiedError(
             f"{self.label}: {exception_text(error)}; stops and failures of other processes no"
             " longer arrive",
@@ -563,14 +713,6 @@ class ProcessConnection(MemberConnection):
         if not isinstance(error, WorkerDiedError):
             found.__cause__ = error
         return found
-
-    def _why_cut_off(self) -> BaseException:
-        """Return why the connection has ended, once the owner's process has ended, if it does."""
-        sentinel = self._connection.peer.sentinel
-        # A socket is closed before its process has ended.
-        if sentinel is not None and not self._connection.ended_in_order:
-            posix.is_readable(sentinel, _DEATH_SECONDS)
-        return self._connection.end_error()
 
     def ended_error(self) -> WorkerDiedError:
         if self._connection.has_ended:
@@ -593,6 +735,7 @@ class ProcessCore(ProcessMember):
 
     def __init__(self, shared: SharedAt, options: CoordinatorOptions) -> None:
         super().__init__(options.clean_types, options.watchdog)
+        self.watch.elsewhere = Elsewhere(self)
         self.connection = ProcessConnection(shared, options.label, self)
         self.connection.start()
         weakref.finalize(self, self.connection.leave)
@@ -600,6 +743,17 @@ class ProcessCore(ProcessMember):
         # A stop from before is known once this process and the owner have heard of each other.
         self.settle()
         _end_with_process(self)
+
+    def stop(self, error: BaseException | None, worker: str) -> None:
+        # A stop closes queues. That a shared queue is closed may be seen here before the stop has
+        # come: the owner knows whether there is one, of which this would be a consequence.
+        if (
+            error is not None
+            and not self.stopped.is_open
+            and classify(error, self.clean_types, stopping=True) is Classification.STOP
+        ):
+            self.settle()
+        super().stop(error, worker)
 
     def settle(self) -> None:
         """Wait, for a limited time, until the owner knows this process, and the other way round."""
@@ -609,13 +763,9 @@ class ProcessCore(ProcessMember):
         self.connection.call_when_settled(settled.set)
         settled.wait(_SETTLE_SECONDS)
 
-    def register(self, worker: Any) -> None:
-        super().register(worker)
-        self.settle()  # a join elsewhere that begins from now on waits for this worker
-
     def begin_work(self) -> ActiveWorker:
         work = super().begin_work()
-        self.settle()  # the same
+        self.settle()  # from now on, the owner reports the death of this worker
         return work
 
     def connection_lost(self, error: Exception) -> None:
@@ -645,7 +795,7 @@ class ProcessCore(ProcessMember):
                 self.stop(error if isinstance(error, Exception) else None, current_worker_name())
             finally:
                 error.__traceback__ = traceback  # Python prints it
-        connection.schedule_request(bool, "exiting", error is not None)
+        connection.schedule_request(bool, "exiting", error is not None, self.last_numbers())
         self.settle()
 
 
@@ -721,7 +871,7 @@ class SharedFace(_Face):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            # There is none of this name until the handle is used in this process.
+            # The attribute exists once the handle is used in this process.
             if name != "_core":
                 return object.__getattribute__(self, name)  # for its error
             core = self._core = _handles.core_at(self._shared, self._options)
@@ -804,6 +954,7 @@ class _Handles:
 
     def _was_forked(self) -> None:
         self._lock = threading.RLock()
+        _members.clear()  # their ends are the parent's
         self.kept.extend(self._cores.values())
         self._cores = weakref.WeakValueDictionary()
 
@@ -910,9 +1061,10 @@ def _shared_number(face: CoordinatorFace, owner: Server, name: str | None) -> in
     # All that uses this coordinator has this very object: faces, runners, workers. So it becomes
     # one that takes part, rather than another one doing so in its place. Under its lock nobody is
     # in the middle of a change.
+    owned: Any = core
+    OwnerCore.take_part(owned, label)  # first, since other threads may stop it at any time
     core.__class__ = OwnerCore
     assert isinstance(core, OwnerCore)
-    core.take_part(label)
     service = CoordinatorService(owner, core, options)
     core.at = SharedAt(owner.address, owner.add(service))
     core.shared = Sharing(face, core.at, options)
@@ -924,5 +1076,5 @@ def _shared_number(face: CoordinatorFace, owner: Server, name: str | None) -> in
 
 
 def _end_service(owner: Server, thing: int, service: CoordinatorService) -> None:
-    owner.remove(thing)
     owner.call_soon(service.finish)
+    owner.call_soon(partial(owner.remove, thing))  # then: the others have learned of the end

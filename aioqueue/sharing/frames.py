@@ -24,6 +24,9 @@ HEAD: Final = struct.Struct("<IBIQ")
 
 _LENGTH: Final = struct.Struct("<I")
 
+LONGEST_HELLO: Final = 64
+"""How many bytes the body of the first frame has at most."""
+
 LONGEST: Final = 1 << 31
 """How many bytes a body has at most. A longer one is refused before memory is reserved for it."""
 
@@ -77,10 +80,12 @@ class FrameSocket:
 
     Args:
         connection: a connected stream socket.
+        longest: how many bytes a body has at most that comes.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, longest: int = LONGEST) -> None:
         connection.setblocking(False)
+        self.longest = longest
         self.socket = connection
         self._lock = machine_lock()  # guards what is to be sent
         self._outgoing: deque[memoryview] = deque()
@@ -138,7 +143,7 @@ class FrameSocket:
             self.outgoing_bytes += len(rest)
 
     def flush(self) -> bool:
-        """Send what is in the buffer, as far as the kernel takes it; return whether all has gone."""
+        """Send what is in the buffer, as far as the kernel takes it; return whether that is all."""
         if is_held_here(self._lock):
             return False
         return call_with_lock(self._lock, self._flush)
@@ -212,7 +217,7 @@ class FrameSocket:
         if len(incoming) < body:
             return None
         length, kind, thing, call = HEAD.unpack_from(incoming, at)
-        if length > LONGEST:
+        if length > self.longest:
             raise FrameError(f"a frame of {length} bytes")
         if len(incoming) >= body + length:
             return kind, thing, call, memoryview(incoming)[body : body + length]

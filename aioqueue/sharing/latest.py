@@ -57,7 +57,7 @@ class SharedLatestCore(LatestCore):
 
     def publish(self, value: Any) -> int:
         if not is_plain(value):
-            # Pickled here, on the publisher's thread. Readers of this process get the object itself.
+            # Pickled here, on the publisher's thread. Readers of this process get the object.
             sealed = seal(value)
             return super().publish(_Published(value, sealed))
         return super().publish(value)
@@ -223,7 +223,7 @@ class LatestService:
     def answer(self, call: _RemoteReading) -> None:
         """Send what a reading has found, once."""
         client, number = call.client, call.number
-        if call.is_answered or client.has_gone or client.calls.get(number) is not call:
+        if call.is_answered or client.has_left or client.calls.get(number) is not call:
             return
         self._end(call)
         reading = call.reading
@@ -357,11 +357,11 @@ class RemoteLatestCore(LatestCore):
     def __init__(self, address: Address, thing: int, name: str) -> None:
         self.address = address
         self.thing = thing
-        self._begin_anew()
+        self._reset()
         super().__init__(name)
         self.shared = self
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._kept = _Kept(0, b"", None)
         self._calls: dict[PendingRead, _ReadingCall] = {}
         self._opening = machine_lock()
@@ -373,7 +373,7 @@ class RemoteLatestCore(LatestCore):
     def adopt_in_fork(self, face: LatestFace[Any]) -> None:
         """Begin anew in a fork: nothing that the parent waits for is waited for there."""
         if self._connection is not None or self._calls or self._kept.version:
-            self._begin_anew()
+            self._reset()
         self.renew()
 
     @property
@@ -564,7 +564,7 @@ class RemoteLatestCore(LatestCore):
             self._ask("close", sent)
 
     @property
-    def current(self) -> Versioned[Any]:  # type: ignore[override]
+    def current(self) -> Versioned[Any]:
         return Versioned(self._state()[0], UNSET)
 
     @current.setter
@@ -572,7 +572,7 @@ class RemoteLatestCore(LatestCore):
         """Do nothing: the value is the owner's."""
 
     @property
-    def is_closed(self) -> bool:  # type: ignore[override]
+    def is_closed(self) -> bool:
         return self._state()[1]
 
     @is_closed.setter
@@ -614,9 +614,8 @@ def handle_core(address: Address, thing: int, name: str) -> RemoteLatestCore:
 class RemoteLatest(Latest[T]):
     """The async face of a handle."""
 
-    def _class_of(self, face_class: type[FaceT]) -> type[FaceT]:
-        remote: Any = RemoteBlockingLatest
-        return remote  # type: ignore[no-any-return]
+    def _class_of(self, face_class: type[FaceT]) -> Any:
+        return RemoteBlockingLatest
 
 
 class RemoteBlockingLatest(BlockingLatest[T]):
@@ -631,9 +630,8 @@ class RemoteBlockingLatest(BlockingLatest[T]):
                 return found
         return super()._newer(method, version, timeout)
 
-    def _class_of(self, face_class: type[FaceT]) -> type[FaceT]:
-        remote: Any = RemoteLatest
-        return remote  # type: ignore[no-any-return]
+    def _class_of(self, face_class: type[FaceT]) -> Any:
+        return RemoteLatest
 
 
 for _face, _local in ((RemoteLatest, Latest), (RemoteBlockingLatest, BlockingLatest)):

@@ -73,12 +73,23 @@ class SharedMemory:
 
     def acknowledge(self, call: int) -> None:
         """Make the hand-over of a call: what it got is the caller's from this store on."""
-        self._slots[call % SLOTS] = call
+        try:
+            self._slots[call % SLOTS] = call
+        except ValueError:
+            pass  # the connection has ended: nobody reads it any more
 
     def is_acknowledged(self, call: int) -> bool:
-        return self._slots[call % SLOTS] == call
+        try:
+            return self._slots[call % SLOTS] == call
+        except ValueError:  # closed
+            return False
 
     # Arrays.
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no array of this side waits for the other one to read it."""
+        return self._allocator is None or not self._allocator._taken
 
     def pack(self, parts: Parts) -> tuple[bytes, tuple[int, ...]]:
         """Make the body of a message; return it with the starts of the blocks it has taken."""
@@ -192,7 +203,8 @@ class SharedMemory:
                 arena.close()
             except BufferError:
                 pass  # a caller is copying from it, and drops it then
-        # The page stays mapped until its last user has gone: a caller may be about to store.
+        self._slots.release()
+        self._page.close()
 
 
 def starts_as_bytes(starts: Iterable[int]) -> bytes:
@@ -202,6 +214,10 @@ def starts_as_bytes(starts: Iterable[int]) -> bytes:
 
 def starts_of(body: memoryview) -> tuple[int, ...]:
     return struct.unpack(f"<{len(body) // 8}Q", body)
+
+
+def bytes_of(parts: Parts) -> int:
+    return len(parts[0]) + sum(_flat(buffer).nbytes for buffer in parts[1])
 
 
 def inline(parts: Parts) -> bytes:

@@ -53,8 +53,8 @@ MOST_CALLS: Final = memory.SLOTS
 """How many calls of one client can be unsettled at the same time."""
 
 MOST_UNSENT: Final = 4 << 20
-"""How many bytes may wait in this process for the other end to read. Beyond that, the owner makes no
-answers for a client, and callers of a client wait before they pickle."""
+"""How many bytes may wait in this process for the other end to read. Beyond that, the owner makes
+no answers for a client, and callers of a client wait before they pickle."""
 
 _DESCRIPTOR_PAUSE: Final = 0.1
 """Seconds to wait for a descriptor when this process has none left for a client."""
@@ -123,13 +123,14 @@ class Client:
 
     def __init__(self, server: Server, connection: socket.socket) -> None:
         self._server = server
-        self.socket = FrameSocket(connection)
+        # Until it has introduced itself: who knows who connects.
+        self.socket = FrameSocket(connection, frames.LONGEST_HELLO)
         self.peer = Peer(peer_pid(connection))
         self.pid = self.peer.pid
         self.calls: dict[int, Any] = {}
         self.services: set[Service] = set()
         self.memory: SharedMemory | None = None
-        self.has_gone = False
+        self.has_left = False
         self._postponed: deque[Callable[[], object]] = deque()
         self._answers: list[bytes] = []  # what this round of the thread sends together
 
@@ -138,11 +139,12 @@ class Client:
 
     def answer(self, number: int, parts: Parts | bytes = b"") -> tuple[int, ...]:
         """Answer a call; return the blocks of shared memory that the answer has taken."""
-        if type(parts) is bytes:
-            body, blocks = parts, ()
+        blocks: tuple[int, ...] = ()
+        if isinstance(parts, bytes):
+            body = parts
         else:
             assert self.memory is not None
-            body, blocks = self.memory.pack(parts)  # type: ignore[arg-type]
+            body, blocks = self.memory.pack(parts)
         self.send(frames.OK, 0, number, body)
         return blocks
 
@@ -294,7 +296,7 @@ class Server:
         try:
             self._serve()
         except BaseException:
-            # A dead thread must not leave its clients waiting: with the sockets closed, they see it.
+            # A dead thread must not leave its clients waiting: they see the closed sockets.
             _log.exception("the thread that serves shared objects has failed")
         finally:
             for client in list(self._clients):
@@ -359,6 +361,8 @@ class Server:
             frame_socket.drop_frame()
 
     def _handle(self, client: Client, kind: int, thing: int, number: int, body: memoryview) -> None:
+        if client.socket.longest != frames.LONGEST and kind != frames.HELLO:
+            raise FrameError("it has not introduced itself")
         if kind >= frames.FIRST_OF_SERVICE:
             service = self._services.get(thing)
             try:
@@ -391,6 +395,7 @@ class Server:
                 client.answer(number, pickle.dumps(service.pickled(world)))
         elif kind == frames.HELLO:
             check_version(body)
+            client.socket.longest = frames.LONGEST
         else:
             raise FrameError(f"a frame of kind {kind}")
 
@@ -468,14 +473,14 @@ class Server:
         """End the service of a client, which has gone, or which nobody understands."""
         if client not in self._clients:
             return
-        # What it had sent before its end comes first, its acknowledgements above all. A process that
-        # was forked from it may keep the socket open: then there is no end to read, only no more.
+        # What it had sent before its end comes first, its acknowledgements above all. A process
+        # forked from it may keep the socket open: then there is no end to read, only no more.
         with suppress(EOFError, FrameError):
             while _is_readable(client.socket):
                 client.socket.receive()
                 self._handle_frames(client)
         self._clients.discard(client)
-        client.has_gone = True
+        client.has_left = True
         self._with_answers.pop(client, None)
         with suppress(KeyError, ValueError):
             self._selector.unregister(client.socket)

@@ -53,6 +53,7 @@ class Peer:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.sentinel: int | None = None
+        self._code: int | None = None  # how it has ended, once that was asked
         if pid and hasattr(os, "pidfd_open"):
             with suppress(OSError):  # it has ended, or there are no descriptors left
                 self.sentinel = os.pidfd_open(pid)
@@ -63,21 +64,36 @@ class Peer:
         The parent knows. Others know while the parent has not asked for it yet, and on recent
         systems afterwards, too.
         """
-        status = self._status()
-        return None if status is None else os.waitstatus_to_exitcode(status)
+        if self._code is None and self.has_ended():
+            status = self._status()
+            if status is not None:
+                self._code = os.waitstatus_to_exitcode(status)
+        return self._code
 
     def _status(self) -> int | None:
         if self.sentinel is None:
             return None
+        # It may be reaped between the two questions: then the first one has an answer now.
+        for ask in (self._status_of_reaped, self._status_of_zombie, self._status_of_reaped):
+            status = ask()
+            if status is not None:
+                return status
+        return None
+
+    def _status_of_reaped(self) -> int | None:
+        """Return its status if its parent has asked for it, on systems that keep it."""
         with suppress(OSError, ImportError):
             import fcntl  # not available on Windows, where this module can be imported
 
             info = bytearray(_INFO_BYTES)
             _MASK.pack_into(info, 0, _INFO_EXIT)
-            fcntl.ioctl(self.sentinel, _GET_INFO, info)
+            fcntl.ioctl(self.sentinel or -1, _GET_INFO, info)
             if _MASK.unpack_from(info)[0] & _INFO_EXIT:
                 return int(_EXIT_CODE.unpack_from(info, _EXIT_CODE_AT)[0])
-        # Not reaped yet: the kernel shows its status to processes of the same user.
+        return None
+
+    def _status_of_zombie(self) -> int | None:
+        """Return its status if nobody has asked for it: the kernel shows it to the same user."""
         with suppress(OSError, ValueError, IndexError):
             with open(f"/proc/{self.pid}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
@@ -85,15 +101,20 @@ class Peer:
                 return int(fields[-1])
         return None
 
-    def has_ended(self) -> bool:
-        """Return whether it has ended; false if that is unknown."""
-        if self.sentinel is not None:
+    def has_ended(self, seconds: float = 0.0) -> bool:
+        """Return whether it has ended, or ends within some time; false if that is unknown."""
+        sentinel = self.sentinel
+        if sentinel is not None:
             from aioqueue.system import posix  # only when used
 
-            return posix.is_readable(self.sentinel, 0)
+            # Another thread may close it meanwhile, once it has seen the end.
+            with suppress(OSError, ValueError):
+                return posix.is_readable(sentinel, seconds)
         return False
 
     def close(self) -> None:
+        """Forget the process; how it has ended stays known."""
+        self.exit_code()
         sentinel, self.sentinel = self.sentinel, None
         if sentinel is not None:
             os.close(sentinel)
@@ -106,19 +127,19 @@ def died_error(what: str, peer: Peer) -> WorkerDiedError:
         what: what the process did, such as "the process that shares FIFOQueue 'a'".
         peer: the process.
     """
-    code = peer.exit_code() if peer.has_ended() else None
+    code = peer.exit_code()
     return WorkerDiedError(f"{what} {how_ended(peer.pid, code)}", exitcode=code or 0)
 
 
 def how_ended(pid: int, code: int | None) -> str:
     """Describe how a process has ended."""
-    who = f"(pid {pid}) " if pid else ""
+    process = f"(pid {pid}) " if pid else ""
     if code is None:
-        return f"{who}has ended; its exit status is known to its parent only"
+        return f"{process}has ended; its exit status is known to its parent only"
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        return f"{who}was killed by {name}"
-    return f"{who}has ended with exit code {code}"
+        return f"{process}was killed by {name}"
+    return f"{process}has ended with exit code {code}"

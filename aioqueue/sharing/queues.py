@@ -13,8 +13,10 @@ import logging
 import pickle
 import struct
 import weakref
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from functools import partial
 from threading import current_thread
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -70,7 +72,7 @@ from aioqueue.sharing.connection import (
     connection_to,
     failure_in,
 )
-from aioqueue.sharing.memory import Parts
+from aioqueue.sharing.memory import Parts, bytes_of
 from aioqueue.sharing.owner import Address, Client, Server, running_server, server
 from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
@@ -115,6 +117,9 @@ _PAIR: Final = struct.Struct("<q")
 
 _WORD: Final = struct.Struct("<BQ")
 """What has become of a cancelled call: whether it is done, and how many rows are in."""
+
+MOST_UNANSWERED: Final = 32 << 20
+"""How many bytes of enqueues of one process may wait at the owner of a queue."""
 
 _INDEX: Final = struct.Struct("<q")
 """Which row of a dequeue could not be unpickled."""
@@ -362,7 +367,7 @@ class QueueService:
     def answer(self, call: _RemoteCall) -> None:
         """Send what has become of a call, once."""
         client, attempt, number = call.client, call.attempt, call.number
-        if call.is_answered or client.has_gone or client.calls.get(number) is not call:
+        if call.is_answered or client.has_left or client.calls.get(number) is not call:
             return
         if attempt.state is PENDING:
             return
@@ -419,8 +424,10 @@ class QueueService:
             return b""  # it has been answered, and its answer is on the way
         if len(body):
             (index,) = _INDEX.unpack(body)
-            return _WORD.pack(self._end_unreadable(call, index), 0)
-        return self._end_call(call)
+            self._end_unreadable(call, index)
+            return b""
+        word: bytes = self._end_call(call)
+        return word
 
     def _end_call(self, call: _RemoteCall) -> bytes:
         """Withdraw the attempt of a call; return what has become of it."""
@@ -429,7 +436,8 @@ class QueueService:
         deliver(self.machine.withdraw(attempt, perf_counter() - attempt.began))
         self._free_blocks(call)
         done = attempt.done if isinstance(attempt, PutMany) else 0
-        return _WORD.pack(attempt.state is DONE, done)
+        word: bytes = _WORD.pack(attempt.state is DONE, done)
+        return word
 
     @staticmethod
     def _free_blocks(call: _RemoteCall) -> None:
@@ -614,18 +622,32 @@ class Settlement(Attempt):
     __slots__ = ()
 
 
+class _Presence:
+    """A caller holds it while it is in its call, and nobody else does.
+
+    A signal handler may raise in the middle of what ends a call. Then nothing but the end of this
+    object shows that nobody waits for the call any more.
+    """
+
+    __slots__ = ("__weakref__",)
+
+
 class AttemptCall:
     """The call of one attempt. The reader notes what comes; the caller makes something of it."""
 
     __slots__ = (
+        "__weakref__",
         "attempt",
         "body",
+        "caller",
         "connection",
-        "has_ended",
+        "is_cancelled",
+        "is_refused",
         "kind",
         "machine",
         "number",
         "settlement",
+        "size",
         "thing",
         "unreadable",
         "word",
@@ -640,7 +662,10 @@ class AttemptCall:
         self.kind = 0  # of the answer; 0: none has come
         self.body: Any = b""
         self.word: bytes | None = None  # what has become of it after it was cancelled
-        self.has_ended = False  # whether nothing more will come
+        self.caller: Any = None  # a reference to the presence of its caller
+        self.is_cancelled = False  # whether the owner was asked to end it
+        self.is_refused = False  # whether it would have had to wait, and must not
+        self.size = 0  # how many bytes it has sent, as long as the owner has not answered
         self.settlement: Settlement | None = None
         self.unreadable: int | None = None  # the row that its caller could not unpickle
 
@@ -649,31 +674,37 @@ class AttemptCall:
             self.word = bytes(body)
             self._end()
             return
-        attempt = self.attempt
-        if not self.machine.note_answer(self, kind, body):
-            return
-        waker: Any = attempt.waker
-        deliver((waker,))
+        if self.machine.note_answer(self, kind, body):
+            self._wake()
+            # Last: if a signal handler interrupts this, the reader comes again, and has to find it.
+            self.connection.forget_unless(self, self._is_cancelled)
+        self.machine.note_end(self)
 
     def cut_off(self) -> None:
-        attempt = self.attempt
-        is_waiting = self.machine.note_answer(self, 0, b"")
+        if self.machine.note_answer(self, 0, b""):
+            self._wake()
         self._end()
-        waker: Any = attempt.waker
-        if is_waiting and waker is not None:
+        self.machine.note_end(self)
+
+    def _is_cancelled(self) -> bool:
+        return self.settlement is not None
+
+    def _wake(self) -> None:
+        waker: Any = self.attempt.waker
+        if waker is not None:
             deliver((waker,))
 
     def _end(self) -> None:
-        self.connection.forget(self)
-        self.connection.settle(self.number)
-        self.machine.forget(self)
-        self.has_ended = True
+        """Note that a cancelled call is settled."""
+        self.machine.settle(self)
         settlement = self.settlement
-        if settlement is not None and settlement.state is PENDING:
+        if settlement is not None:
             settlement.state = DONE
             waker: Any = settlement.waker
             waker.notify(settlement)
             deliver((waker,))
+        self.connection.settle(self.number)
+        self.connection.forget(self)
 
 
 class RemoteStorage:
@@ -745,6 +776,8 @@ class RemoteMachine:
         self._enqueue_waits, self._dequeue_waits = Durations(), Durations()
         nothing = Statistics(0, None, 0, 0, 0, 0, 0.0, 0.0)
         self._recent: tuple[Statistics, QueueState] = (nothing, OPEN)
+        self._rooms: deque[Room] = deque()
+        self._unanswered = 0  # bytes of enqueues that the owner has not answered
         self._silent_until = 0.0  # until when the owner is not asked again for a report
 
     # Connecting.
@@ -762,11 +795,18 @@ class RemoteMachine:
             connection = self._connection = connection_to(self.address)
         return connection
 
+    def reclaim_role(self) -> None:
+        """Let others read the connection, after an exception of a signal handler."""
+        connection = self._connection
+        if connection is not None:
+            connection.reclaim_role()
+
     def guard_with(self, lock: object) -> None:
         """Begin anew in a fork: nothing that the parent waits for is waited for there."""
         self._lock = machine_lock()
         self._calls = {}
         self._connection = None
+        self._rooms, self._unanswered = deque(), 0
 
     def end_error(self, attempt: Attempt | None) -> BaseException:
         """Make the error of a call that the owner does not answer, since it has ended."""
@@ -804,7 +844,11 @@ class RemoteMachine:
     # Attempts.
 
     def begin(
-        self, attempt: Attempt, waker: Any, max_wait: float | None = None
+        self,
+        attempt: Attempt,
+        waker: Any,
+        max_wait: float | None = None,
+        presence: _Presence | None = None,
     ) -> Collection[Waker]:
         """Send an attempt to the owner; its caller then waits in the waker.
 
@@ -813,6 +857,7 @@ class RemoteMachine:
             waker: where its caller waits; ``None``: it waits here, for an answer that comes at
                 once, and an attempt that would have to wait is withdrawn.
             max_wait: after how many seconds it takes what is there.
+            presence: its caller's.
         """
         attempt.host = self
         may_wait = waker is not None
@@ -823,41 +868,106 @@ class RemoteMachine:
                 raise
             attempt.state, attempt.error = FAILED, self.end_error(attempt)
             return ()
-        kind, body = self._message(connection, attempt, max_wait, may_wait)
+        kind, body, size = self._message(connection, attempt, max_wait, may_wait)
         sleeper = CallerWaker(connection) if waker is None else waker
         attempt.waker = sleeper
         attempt.waits = may_wait
         call = AttemptCall(self, connection, attempt)
+        if presence is not None:
+            call.caller = weakref.ref(presence, partial(self._abandon, weakref.ref(call)))
+        if size:
+            call.size = size
+            self._unanswered += size
         self._calls[attempt] = call
         try:
             connection.begin(call, kind, body)
         except BaseException:
-            self._calls.pop(attempt, None)
+            if not call.number:
+                self._calls.pop(attempt, None)
+            # Else a signal handler has raised, and it may have been sent: the caller withdraws it.
             raise
         if not may_wait:
-            while attempt.state is PENDING:
-                sleeper.wait(None)
-            self.commit(attempt)
+            self._complete_now(attempt, sleeper)
         elif type(sleeper) is not CallerWaker:
             connection.need_reader()
         return ()
 
+    def _abandon(self, call_of: Callable[[], AttemptCall | None], _: object) -> None:
+        """End a call whose caller has left without ending it."""
+        call = call_of()
+        if call is not None and self._calls.get(call.attempt) is call:
+            apply_deferred(self.withdraw, call.attempt)
+
+    def _complete_now(self, attempt: Attempt, sleeper: Any) -> None:
+        """Wait for the answer of an attempt that may not wait at the owner, and commit it."""
+        try:
+            while attempt.state is PENDING:
+                sleeper.wait(None)
+            if attempt.state is WITHDRAWN:
+                self._calls.pop(attempt, None)
+            self.commit(attempt)
+        except BaseException:
+            apply_deferred(self.withdraw, attempt)
+            settlement = self.settlement(attempt)
+            while settlement is not None and settlement.state is PENDING:
+                sleeper.wait(None)
+            raise
+
+    # Room. What is on its way to the owner, or waits there to go in, is a second copy. So it has a
+    # bound, and callers beyond it wait before they pickle, in their order.
+
     def room(self, waker: Any) -> Room | None:
         """Return what a caller that is about to enqueue must wait for; ``None`` if nothing."""
-        try:
-            return self.connection().room(self, waker)
-        except WorkerDiedError:
-            return None  # `begin` says so
-
-    def leave_room(self, room: Room) -> None:
+        if not self._rooms and self._has_room():
+            return None
+        room = Room()
+        room.host, room.waker = self, waker
+        self._rooms.append(room)
         connection = self._connection
         if connection is not None:
-            connection.leave_room(room)
+            connection.call_when_flushed(self.make_room)
+        self.make_room()  # it may have appeared since the look
+        return room
+
+    def _has_room(self) -> bool:
+        connection = self._connection
+        if connection is None or connection.has_ended:
+            return True  # `begin` connects, or says that the owner has ended
+        return self._unanswered <= MOST_UNANSWERED and connection.has_room
+
+    def make_room(self) -> bool:
+        """Let the first caller go on, if there is room now; return whether others wait still."""
+        rooms = self._rooms
+        if rooms and self._has_room():
+            with suppress(IndexError):
+                room = rooms[0]
+                if room.state is PENDING:
+                    room.state = DONE
+                    waker: Any = room.waker
+                    waker.notify(room)
+                    deliver((waker,))
+        return bool(rooms)
+
+    def leave_room(self, room: Room) -> None:
+        """Note that a caller does not wait for room any more: the next one may go on."""
+        with suppress(ValueError):
+            self._rooms.remove(room)
+        if self._rooms:
+            self.make_room()
+
+    def note_end(self, call: AttemptCall) -> None:
+        """Note that the owner has answered a call: what it has sent does not wait there."""
+        size, call.size = call.size, 0
+        if size:
+            self._unanswered -= size
+            if self._rooms:
+                self.make_room()
 
     def _message(
         self, connection: Connection, attempt: Any, max_wait: float | None, may_wait: bool
-    ) -> tuple[int, bytes]:
-        """Pack a call, on the caller's thread."""
+    ) -> tuple[int, bytes, int]:
+        """Pack a call, on the caller's thread; return its kind, its body, and the bytes of what it
+        puts in."""
         flags = 0 if may_wait else _NOWAIT
         kind = type(attempt)
         if kind is Take:
@@ -869,7 +979,7 @@ class RemoteMachine:
                 flags |= _EXPIRED
             borrower = 0 if attempt.borrower is None else attempt.borrower.number
             wait = -1.0 if max_wait is None else max_wait
-            return TAKE, _TAKE.pack(attempt.n, flags, wait, borrower)
+            return TAKE, _TAKE.pack(attempt.n, flags, wait, borrower), 0
         if kind is Put:
             head = b""
             row, nbytes = attempt.row, 0
@@ -882,43 +992,46 @@ class RemoteMachine:
             else:
                 row = row if self._sealing is None else self._sealing.sealed_row(row)
                 parts = parts_of(row)
-            return PUT, b"".join((_PUT.pack(flags, nbytes), head, connection.pack(parts)))
+            packed = connection.pack(parts)
+            return PUT, b"".join((_PUT.pack(flags, nbytes), head, packed)), bytes_of(parts)
         if kind is PutMany:
             columns = attempt.columns
             if self._sealing is not None:
                 columns = self._sealing.sealed_columns(columns)
-            packed = connection.pack(parts_of(columns))
-            return PUT_MANY, _PUT.pack(flags, attempt.n) + packed
-        return (UNTIL_CLOSED if kind is UntilClosed else UNTIL_DONE), bytes((flags,))
+            parts = parts_of(columns)
+            packed = connection.pack(parts)
+            return PUT_MANY, _PUT.pack(flags, attempt.n) + packed, bytes_of(parts)
+        return (UNTIL_CLOSED if kind is UntilClosed else UNTIL_DONE), bytes((flags,)), 0
 
     def note_answer(self, call: AttemptCall, kind: int, body: Any) -> bool:
-        """Note the answer of a call; return whether its caller is to be woken."""
-        lock = self._lock
-        with lock:
-            attempt = call.attempt
-            if call.kind or attempt.state is WITHDRAWN:
-                # Cancelled; the owner's word on that follows. What came tells what it was worth.
-                if kind and not call.kind:
-                    call.kind, call.body = kind, body
-                return False
-            if attempt.state is not PENDING:
-                return False
-            call.kind, call.body = kind, body
+        """Note the answer of a call; return whether its caller is to be woken.
+
+        A signal handler may raise in the middle of this: then the reader comes again.
+        """
+        return call_with_lock(self._lock, self._note_answer, call, kind, body)
+
+    def _note_answer(self, call: AttemptCall, kind: int, body: Any) -> bool:
+        attempt = call.attempt
+        is_refused = len(body) == 1 and body[:1] == _REFUSED
+        if attempt.state is WITHDRAWN and not call.is_refused:
+            # Cancelled; the owner's word on that follows. What came tells what it was worth.
+            if kind:
+                call.kind, call.body = kind, body
+            return False
+        if attempt.state is PENDING:
+            call.kind, call.body, call.is_refused = kind, body, is_refused
             self._count_wait(attempt)
-            connection = call.connection
-            connection.forget(call)
             if kind != frames.OK:
                 attempt.state = FAILED
+            elif is_refused:
+                attempt.state = WITHDRAWN
             elif type(attempt) is Take:
-                if body[:1] == _REFUSED and len(body) == 1:
-                    attempt.state = WITHDRAWN
-                else:
-                    connection.hold(call)
-                    attempt.state = GRANTED
+                call.connection.hold(call)
+                attempt.state = GRANTED
             else:
-                attempt.state = WITHDRAWN if body[:1] == _REFUSED else DONE
-            waker: Any = attempt.waker
-            waker.notify(attempt)
+                attempt.state = DONE
+        waker: Any = attempt.waker
+        waker.notify(attempt)
         return True
 
     def _count_wait(self, attempt: Attempt) -> None:
@@ -973,20 +1086,19 @@ class RemoteMachine:
         attempt: Any = call.attempt
         connection = call.connection
         held = attempt.held
+        data: Any = b""
         value: Any = None
         try:
             data, buffers, blocks = connection.unpack(call.body)
-            if attempt.single and self._is_of_objects:
-                value = Sealed(bytes(data), buffers)  # for the message, if it fails
             value = pickle.loads(data, buffers=buffers)
-            sealing = self._sealing
+            sealing_spec = self._sealing
             if attempt.single:
-                if sealing is not None and not self._is_of_objects:
-                    value = sealing.unsealed_row(value)
+                if sealing_spec is not None and not self._is_of_objects:
+                    value = sealing_spec.unsealed_row(value)
                 held.single, held.count = value, 1
             else:
-                if sealing is not None:
-                    value = sealing.unsealed_columns(value)
+                if sealing_spec is not None:
+                    value = sealing_spec.unsealed_columns(value)
                 held.count = len(value) if self._spec.components is None else len(value[0])
                 held.parts = value
                 if attempt.borrower is None:
@@ -996,6 +1108,8 @@ class RemoteMachine:
                 if connection.has_ended:
                     raise self.end_error(attempt) from error
                 call.unreadable = index = self._unreadable_row(attempt, value)
+                if value is None:
+                    value = Sealed(bytes(data))  # for the message
                 where = "" if attempt.single or index < 0 else f"row {index} of "
                 error.add_note(
                     f"{where}what a dequeue of {queue_label(self.kind, self.name)} got"
@@ -1024,9 +1138,15 @@ class RemoteMachine:
     ) -> Collection[Waker]:
         """Ask the owner to end an attempt. `settlement` waits for its word."""
         call = self._withdraw(attempt, if_pending)
+        if call is None and not if_pending:
+            call = self._calls.get(attempt)
+            if call is None or call.settlement is None or call.is_cancelled:
+                return ()
+            # A signal handler has raised before the owner was asked.
         if call is not None:
             unreadable = call.unreadable
             call.connection.cancel(call, b"" if unreadable is None else _INDEX.pack(unreadable))
+            call.is_cancelled = True
         return ()
 
     @synchronized
@@ -1037,6 +1157,8 @@ class RemoteMachine:
                 attempt.state = WITHDRAWN
             return None
         if attempt.state is not PENDING and (if_pending or attempt.state is not GRANTED):
+            if not if_pending and attempt.state is not WITHDRAWN:
+                self._calls.pop(attempt, None)  # it has ended, and nobody reads how
             return None
         if attempt.state is PENDING:
             self._count_wait(attempt)
@@ -1052,20 +1174,30 @@ class RemoteMachine:
         settlement = None if call is None else call.settlement
         return settlement if settlement is not None and settlement.state is PENDING else None
 
-    def forget(self, call: AttemptCall) -> None:
-        """Note that a call that was cancelled is settled, and what has become of it."""
+    def settle(self, call: AttemptCall) -> None:
+        """Note what has become of a call that was cancelled."""
         attempt = call.attempt
-        self._calls.pop(attempt, None) if attempt.state is WITHDRAWN else None
         if attempt.state is not WITHDRAWN:
             return
         is_done, done = _WORD.unpack(call.word) if call.word else (False, 0)
         if isinstance(attempt, PutMany):
             attempt.done = attempt.n if call.kind == frames.OK else done
             is_done = attempt.done == attempt.n
+            if call.kind == frames.FAILED:
+                return  # the caller reads how many rows are in: see `outcome`
         elif isinstance(attempt, Put) and call.kind == frames.OK:
             is_done = True
+        self._calls.pop(attempt, None)
         if is_done and not isinstance(attempt, Take):
             attempt.state = DONE  # it is in, and cannot be undone any more
+
+    def outcome(self, attempt: Attempt) -> None:
+        """Read what the owner has said of a cancelled attempt, on the caller's thread."""
+        call = self._calls.get(attempt)
+        if call is not None and attempt.state is WITHDRAWN and call.kind == frames.FAILED:
+            self._calls.pop(attempt, None)
+            if isinstance(attempt, PutMany):
+                attempt.done = getattr(failure_in(call.body), "enqueued", 0)
 
     def withdraw_leases(self, attempts: Iterable[Attempt]) -> Collection[Waker]:
         calls = []
@@ -1199,7 +1331,6 @@ _LONGEST_REPORT: Final = 1.0
 """Seconds that a report waits for the owner. It may be stopped, or be what everybody waits for."""
 
 
-
 def _described(call: AttemptCall, value: Any, index: int) -> str:
     if isinstance(value, list) and index >= 0:
         value = value[index]
@@ -1296,7 +1427,7 @@ def face_class_of(kind: str, world: World) -> type:
 
 
 def restored(world: World, address: Address, thing: int, description: QueueDescription) -> Any:
-    """Return the face of a queue that was pickled: the queue itself, in the process that owns it."""
+    """Return the face of a queue that was pickled: in its own process, the queue itself."""
     server = running_server()
     if server is not None and server.address == address:
         service: Any = server.service(thing)
@@ -1333,6 +1464,10 @@ def _note_rows(attempt: Attempt, error: BaseException) -> None:
 
 class RemoteAsyncMethods(AsyncMethods[Any]):
     """The waits of the async face of a handle."""
+
+    _machine: Any
+    _allowance: Any
+    _budget: Any
 
     def _bind(self, core: QueueCore) -> None:
         super()._bind(core)
@@ -1403,6 +1538,7 @@ class RemoteAsyncMethods(AsyncMethods[Any]):
             if attempt.state is not DONE or isinstance(attempt, Take):
                 _note_rows(attempt, error)
                 raise
+            machine.commit(attempt)  # it is in, and stays so
             if not waker.defer(error, asked):
                 _note_rows(attempt, error)
                 raise
@@ -1440,10 +1576,13 @@ class RemoteAsyncMethods(AsyncMethods[Any]):
         settlement = self._machine.settlement(attempt)
         if settlement is not None:
             await waker.wait_shielded(settlement)
+            self._machine.outcome(attempt)
 
 
 class RemoteBlockingMethods(BlockingMethods[Any]):
     """The waits of the blocking face of a handle."""
+
+    _machine: Any
 
     def wait_closed(self, *, timeout: float | None = None) -> None:
         if timeout is not None:
@@ -1467,13 +1606,20 @@ class RemoteBlockingMethods(BlockingMethods[Any]):
         began = attempt.began = perf_counter()
         scopes = current_scopes()
         try:
-            waker = CallerWaker(machine.connection())
+            waker: Any = CallerWaker(machine.connection())
         except WorkerDiedError:
             waker = None  # `begin` says what has become of the owner
+        presence = _Presence()
         if attempt.side is ENQUEUE and waker is not None:
             self._wait_for_room(attempt, waker, method, timeout)
         try:
-            machine.begin(attempt, waker, max_wait)
+            # Without time to wait, what the owner can do at once is done all the same. (Of a batch
+            # that goes in, the rows that fit do: the owner's word on its withdrawal counts them.)
+            is_now = timeout is not None and timeout <= 0 and type(attempt) is not PutMany
+            is_now = is_now and attempt.borrower is None
+            machine.begin(attempt, None if is_now else waker, max_wait, presence)
+            if is_now and attempt.state is WITHDRAWN:
+                raise self._timeout_error(attempt, method, timeout)
             if attempt.waits:
                 assert waker is not None
                 core.record_owner(attempt, current_thread())
@@ -1503,6 +1649,7 @@ class RemoteBlockingMethods(BlockingMethods[Any]):
             if attempt.state is not WITHDRAWN:
                 apply_deferred(machine.withdraw, attempt)
             self._settle(attempt, waker)
+            machine.reclaim_role()
             _note_rows(attempt, error)
             raise
         finally:
@@ -1514,7 +1661,7 @@ class RemoteBlockingMethods(BlockingMethods[Any]):
             attempt.raise_error()
 
     def _wait_for_room(
-        self, attempt: Attempt, waker: CallerWaker, method: str, timeout: float | None
+        self, attempt: Attempt, waker: Any, method: str, timeout: float | None
     ) -> None:
         """Wait until not too much is on the way to the owner. The attempt has not begun."""
         room = self._machine.room(waker)
@@ -1538,5 +1685,7 @@ class RemoteBlockingMethods(BlockingMethods[Any]):
     def _settle(self, attempt: Attempt, waker: CallerWaker | None) -> None:
         """Wait for the owner's word on an attempt that was withdrawn."""
         settlement = self._machine.settlement(attempt)
-        while waker is not None and settlement is not None and settlement.state is PENDING:
-            waker.wait(None)
+        if settlement is not None and waker is not None:
+            while settlement.state is PENDING:
+                waker.wait(None)
+            self._machine.outcome(attempt)

@@ -323,6 +323,17 @@ class BaseSource(ABC, Generic[T]):
         """
         return None
 
+    def _entries_by_file(self, rank: Any, rests: Any, parts: Any) -> Any:
+        """The `EpochEntries` of a rank that reads whole files.
+
+        Raises:
+            InvalidArgumentError: the source reads no files, or cannot divide them.
+        """
+        raise InvalidArgumentError(
+            f"by: got 'file' for {self!r}, which does not read records from files; expected"
+            " by='item', or a reader such as read_lines(paths)"
+        )
+
     def entries(self) -> Iterator[Entry[T]]:
         """One run through the source: its items, each with its epoch and index."""
         return self._scan(None, None).entries()

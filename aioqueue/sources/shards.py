@@ -22,8 +22,10 @@ from aioqueue import InvalidArgumentError, sync
 from aioqueue.base.arguments import checked_count
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import Place
+from aioqueue.items.provenance import DeliveredParts
 from aioqueue.items.quota import ItemQuota, QuotaGate
 from aioqueue.sources.base import BaseSource, EntryScan
+from aioqueue.sources.file_parts import FileSegment
 from aioqueue.sources.read_ahead import ReadAhead
 
 T = TypeVar("T")
@@ -98,6 +100,9 @@ WHOLE: Final = RemainingItems()
 Uneven = Literal["pad", "drop", "allow"]
 _UNEVEN: Final = get_args(Uneven)
 
+By = Literal["item", "file"]
+"""What ranks divide: items, one by one; or the files of a reader."""
+
 
 class Rank(NamedTuple):
     """The part of a source that one rank reads."""
@@ -105,9 +110,10 @@ class Rank(NamedTuple):
     rank: int = 0
     ranks: int = 1
     uneven: Uneven = "allow"
+    by: By = "item"
 
     @classmethod
-    def checked(cls, rank: Any, ranks: Any, uneven: Any) -> Rank:
+    def checked(cls, rank: Any, ranks: Any, uneven: Any, by: Any = "item") -> Rank:
         """Check the arguments of a user.
 
         Raises:
@@ -119,7 +125,15 @@ class Rank(NamedTuple):
             raise InvalidArgumentError(f"rank: got {rank}; expected less than ranks={ranks}")
         if uneven not in _UNEVEN:
             raise InvalidArgumentError(f"uneven: got {uneven!r}; expected one of {_UNEVEN}")
-        return cls(rank, ranks, uneven)
+        if by not in get_args(By):
+            raise InvalidArgumentError(f"by: got {by!r}; expected 'item' or 'file'")
+        if by == "file" and uneven != "allow":
+            raise InvalidArgumentError(
+                f"uneven: got {uneven!r} with by='file'; expected uneven='allow', since nobody"
+                " knows how many records a file has before it is read: so ranks have different"
+                " numbers of steps, unless you fix them, as in epochs(steps=1000)"
+            )
+        return cls(rank, ranks, uneven, by)
 
     def share(self, items: int) -> int:
         """How many of a number of items belong to this rank."""
@@ -168,6 +182,36 @@ class EpochEntries:
         is_sized = is_whole or source.items_per_epoch() is not None
         self.is_addressed: bool = is_sized and source._pick(0, ()) is not None
         """Whether the source has random access: reading can begin at any item."""
+
+    def check_place(self, place: Place) -> None:
+        """Check a place of the source, from a position.
+
+        Raises:
+            InvalidArgumentError: it is no such place.
+        """
+        self.source._check_place(place)
+
+    def counted(self, epoch: int, taken: int) -> int:
+        """How many items of an epoch this rank has had, in what the ranks divide.
+
+        Args:
+            epoch: the number of the epoch, which has ended.
+            taken: how many items were taken.
+        """
+        return taken
+
+    def segments(self, epoch: int) -> list[FileSegment] | None:
+        """Where the files of an epoch begin that were read, if ranks divide files."""
+        return None
+
+    def keep_segments(self) -> None:
+        """Keep them from now on, until they are forgotten."""
+
+    def restore_segments(self, epoch: int, segments: Sequence[FileSegment]) -> None:
+        """Continue with those of an earlier run of the same rank."""
+
+    def forget(self, epoch: int) -> None:
+        """Forget what is kept of the epochs before this one."""
 
     def passed_over(self, entry: Entry[Any], epoch: int) -> None:
         """Note that an entry that was read is left out, since it was delivered before."""
@@ -268,7 +312,7 @@ class EpochEntries:
         return items if rest is None else rest.count(items)
 
     def _place_of(self, number: int, rest: RemainingItems | None) -> int | None:
-        rank, ranks, uneven = self.rank
+        rank, ranks, uneven, _ = self.rank
         first = number * ranks
         if uneven == "pad":  # as in `_Dealing.padding`
             rank %= min(ranks, self._items(rest) - first)
@@ -288,6 +332,27 @@ class EpochEntries:
                 yield entry
         finally:
             await aclosed(found)
+
+
+def entries_of(
+    source: BaseSource[Any],
+    rank: Rank,
+    rests: Mapping[int, RemainingItems] | None = None,
+    parts: Mapping[int, Mapping[int, DeliveredParts]] | None = None,
+) -> EpochEntries:
+    """Return the entries that a rank has of a source.
+
+    Args:
+        source: the source.
+        rank: the rank.
+        rests: as for `EpochEntries`.
+        parts: the parts of items that an earlier number of ranks has delivered, by epoch and by
+            place in the common order.
+    """
+    if rank.by == "file":
+        entries: EpochEntries = source._entries_by_file(rank, rests, parts)
+        return entries
+    return EpochEntries(source, rank, rests)
 
 
 async def aclosed(entries: AsyncIterator[Any]) -> None:
@@ -314,7 +379,7 @@ class _Dealing:
         """Deal the next entry of all ranks. Returns the entries that this rank surely has now, each
         with a start at or before the following one.
         """
-        rank, ranks, uneven = self._rank
+        rank, ranks, uneven, _ = self._rank
         round_, at = self._round, self._start
         round_.append(one.entry)
         # With "drop", only a complete round has items for anybody. Otherwise the item is the rank's
@@ -330,7 +395,7 @@ class _Dealing:
 
     def padding(self) -> tuple[tuple[Entry[Any], EpochStart], ...]:
         """Note that all entries were dealt; return the entries that pad this rank."""
-        rank, _, uneven = self._rank
+        rank, _, uneven, _ = self._rank
         dealt = len(self._round)
         # Ranks without an item in the last round repeat its first ones, each another as far as
         # there are enough.

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import ProgressColumn
 
+    from aioqueue.queues.queue_core import QueueCore
     from aioqueue.telemetry.export.prometheus import RunCollector
     from aioqueue.telemetry.export.tensorboard import ScalarSender, ScalarWriter
+    from aioqueue.telemetry.metrics.merging import ProcessNumbers
     from aioqueue.telemetry.views.table import RunTable, Waits
     from aioqueue.telemetry.views.terminal import Live
     from aioqueue.telemetry.views.trace import Trace
@@ -317,6 +319,9 @@ class Monitor(MonitorExports):
     No clock is read for an element. Workers measure themselves while they are watched, a sample of
     the calls where these are quick. The benchmarks include the cost.
 
+    If the coordinator is shared (`Coordinator.share`), the numbers of all its processes add up.
+    Those of the other processes are up to a second old.
+
     Args:
         of: a coordinator of either API, with all its runners, also later ones; or a pipeline or its
             epochs, with all its runs.
@@ -327,6 +332,8 @@ class Monitor(MonitorExports):
         InvalidArgumentError: an argument is not as described.
     """
 
+    _asks_elsewhere = True
+
     def __init__(self, of: MonitorTarget, *, log: bool = False) -> None:
         if isinstance(of, type) or not hasattr(of, "_watched"):
             raise InvalidArgumentError(
@@ -335,6 +342,7 @@ class Monitor(MonitorExports):
         self._watch: Watch = of._watched()
         self._logs = checked_flag(log, "log")
         self._collector = Collector(self._watch)
+        self._ask_elsewhere()
         if self._watch.is_repeatable:
             self._watch.watch_steps()  # so that the watch meters the steps
         self._history: deque[Snapshot] = deque([self.snapshot()], maxlen=_MOST_SNAPSHOTS)
@@ -375,6 +383,7 @@ class Monitor(MonitorExports):
     def close(self) -> None:
         """Stop watching. You can call it repeatedly, from any thread."""
         if not self._closed.is_set():
+            self._ask_elsewhere(wait=True)
             self._history.append(self._collector.snapshot())
         self._closed.set()
         self._collector.stop_sampling()
@@ -514,11 +523,21 @@ class Monitor(MonitorExports):
     def _take_sample(self, count: int) -> None:
         """Run the sampling thread, step by step."""
         self._collector.sample()
+        if (count + _SAMPLES_PER_SECOND // 2) % _SAMPLES_PER_SECOND == 0:
+            self._ask_elsewhere()  # half a second before the next snapshot
         if count % _SAMPLES_PER_SECOND == 0:
             self._history.append(self._collector.snapshot())
             self._each_second()
         if self._logs and count % (_SAMPLES_PER_SECOND * _MINUTE) == 0:
             self._log_verdict()
+
+    def _ask_elsewhere(self, *, wait: bool = False) -> None:
+        """Ask the other processes of a shared coordinator for their numbers, which come later."""
+        elsewhere = self._watch.elsewhere
+        if elsewhere is not None and self._asks_elsewhere:
+            elsewhere.ask()
+            if wait:
+                elsewhere.wait()
 
     def _each_second(self) -> None:
         """Hook for monitors that act on what they see."""
@@ -534,6 +553,16 @@ class Monitor(MonitorExports):
                 100 * verdict.starved,
                 verdict,
             )
+
+
+class LocalMonitor(Monitor):
+    """Measures this process, for monitors in other processes that share the coordinator."""
+
+    _asks_elsewhere = False
+
+    def numbers_here(self, is_shared: Callable[[QueueCore], bool]) -> ProcessNumbers:
+        """Return the numbers of this process alone; see `Collector.numbers_here`."""
+        return self._collector.numbers_here(is_shared)
 
 
 def _sample_until_closed(monitor: weakref.ref[Monitor], closed: threading.Event) -> None:

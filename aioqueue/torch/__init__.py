@@ -23,9 +23,10 @@ except ImportError as _error:
 from aioqueue.base.hints import raise_unknown_name as _no_name
 from aioqueue.torch.epoch_iterator import LoaderIterator
 from aioqueue.torch.loader import DataLoader
+from aioqueue.torch.loader_metrics import LoaderStatistics
 from aioqueue.torch.worker_info import WorkerGenerators
 
-__all__ = ("DataLoader", "LoaderIterator", "WorkerGenerators")
+__all__ = ("DataLoader", "LoaderIterator", "LoaderStatistics", "WorkerGenerators")
 
 for _name in __all__:
     # Tracebacks and reprs show the public path.

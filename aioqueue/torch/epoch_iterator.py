@@ -13,7 +13,7 @@ import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter
@@ -24,12 +24,23 @@ import torch
 
 from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
 from aioqueue.base.tracebacks import shorten
+from aioqueue.inputs import Quarantined
+from aioqueue.pipeline.nodes.metrics import NodePart
 from aioqueue.system.forks import PROCESS, inherited_error
 from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry import note_waits
 from aioqueue.telemetry.explain.explanation import ExplainedWait, loop_wait
 from aioqueue.torch.collate import BatchMemory
-from aioqueue.torch.fetchers import DatasetStart, DatasetState, Exhausted, Recipe, fetcher_of
+from aioqueue.torch.fetchers import (
+    DatasetStart,
+    DatasetState,
+    Empty,
+    Exhausted,
+    Recipe,
+    fetcher_of,
+)
+from aioqueue.torch.generator_states import States
+from aioqueue.torch.loader_metrics import LoaderRecord
 from aioqueue.torch.loader_state import LoaderKind, LoaderPosition, index_checksum
 from aioqueue.torch.loader_workers import (
     Begin,
@@ -68,6 +79,7 @@ class IteratorPlan:
     in_order: bool
     pin: Pin | None
     raise_single: bool
+    record: LoaderRecord
     reported_length: int | None
     """The length of an iterable dataset when the loader's length was last requested."""
 
@@ -94,6 +106,8 @@ class LoaderProgress:
     """States to restore in the samplers before the next epoch; see `loader_state`."""
     counters: SamplerCounters = field(default_factory=SamplerCounters)
     """The samplers' counters."""
+    generators: dict[int, States] = field(default_factory=dict)
+    """The states from which the generators of the next epoch's workers go on, by worker."""
     kind: LoaderKind | None = None
     """The kind of the saved loader, if that was another one."""
 
@@ -149,6 +163,7 @@ class LoaderIterator(ABC, Iterator[Any]):
         self._is_closed = False
         self._process = PROCESS.number
         self.reported_length: int | None = plan.reported_length
+        self._position: LoaderPosition
         self._base_seed = 0
         self._current_wait: tuple[threading.Thread, float] | None = None
         """The thread that asks for a batch now, and since when, for explanations."""
@@ -173,7 +188,12 @@ class LoaderIterator(ABC, Iterator[Any]):
         name = f"enumerate(DataLoader)#{type(self).__name__}.__next__"
         try:
             with torch.autograd.profiler.record_function(name):
-                batch = call_with_lock(self._iteration_lock, self._advance)
+                meters = self._plan.record.watch.steps
+                if meters is None:
+                    batch = call_with_lock(self._iteration_lock, self._advance)
+                else:
+                    with meters.step(self._iteration_lock):
+                        batch = call_with_lock(self._iteration_lock, self._advance)
         except StopIteration:
             raise
         except BaseException as error:
@@ -295,6 +315,10 @@ class LoaderIterator(ABC, Iterator[Any]):
             elif not plan.recipe.is_iterable:
                 indices = _indices_after(indices, resume, peeks=plan.generator is None)
         self._seed_of_workers = kind.seed_of_workers(self._base_seed)
+        # Workers that live on keep their generators. New ones begin with those of a resumed loader.
+        generators = progress.generators if is_first else self._position.generators
+        resume.generators = dict(generators)
+        self._restored_generators = dict(progress.generators) if is_first else {}
         self._indices = indices
         self._number = 0 if plan.recipe.is_iterable else resume.batches
         self._position = resume
@@ -305,7 +329,17 @@ class LoaderIterator(ABC, Iterator[Any]):
         progress = self._progress
         progress.position, progress.resume = self._position, None
         progress.base_seed = progress.samplers = None
+        progress.generators = {}
         progress.process = self._process
+        self._plan.record.epoch_begun()
+
+    def load(self) -> tuple[int, int, int, int]:
+        """Return how many batches wait, and are being made; the workers, and those that died."""
+        return 0, 0, 0, 0
+
+    def _note_received(self, drawn: _DrawnIndex, skipped: Iterable[Quarantined]) -> None:
+        samples = len(drawn.index) if isinstance(drawn.index, Sized) else 1
+        self._plan.record.batch_received(samples, skipped)
 
     def _draw(self) -> _DrawnIndex | None:
         """Return the sampler's next index; ``None`` if there are no more."""
@@ -356,7 +390,20 @@ class _SerialIterator(LoaderIterator):
         starts = self._position.starts
         start = starts[0] if starts else DatasetStart()
         self._fetcher = fetcher_of(plan.recipe, start, BatchMemory())
+        dataset = type(plan.recipe.dataset).__name__
+        self._part = NodePart(
+            self, "DataLoader", dataset, "dataset", ("make_batch",), is_sampled=False
+        )
+        plan.record.watch.add(self._part)
         self._note_epoch_begun()
+
+    def make_batch(self, index: Any) -> Any:
+        """Make a batch. Monitors measure it."""
+        return self._fetcher.fetch(index)
+
+    def calls_of(self, given: tuple[Any, ...], result: Any) -> int:
+        """Return how many batches a call has made."""
+        return 1
 
     def close(self) -> None:
         """Stop, and close the generator of the dataset.
@@ -369,18 +416,25 @@ class _SerialIterator(LoaderIterator):
         self._fetcher.close()
 
     def _next_batch(self) -> Any:
-        drawn = self._draw()
-        try:
-            if drawn is None:
-                raise Exhausted
-            batch = self._fetcher.fetch(drawn.index)
-        except Exhausted:
-            self._position.is_over = True
-            raise StopIteration from None
-        if self._plan.pin is not None:
-            batch = self._plan.pin(batch)
-        self._mark_returned(drawn, 0, self._fetcher.dataset_state())
-        return batch
+        while True:
+            drawn = self._draw()
+            try:
+                if drawn is None:
+                    raise Exhausted
+                batch = self.make_batch(drawn.index)
+            except Exhausted:
+                self._position.is_over = True
+                raise StopIteration from None
+            except Empty:
+                assert drawn is not None
+                self._mark_returned(drawn, 0, self._fetcher.dataset_state())
+                self._note_received(drawn, self._fetcher.take_skipped())
+                continue
+            if self._plan.pin is not None:
+                batch = self._plan.pin(batch)
+            self._mark_returned(drawn, 0, self._fetcher.dataset_state())
+            self._note_received(drawn, self._fetcher.take_skipped())
+            return batch
 
 
 class _WorkersIterator(LoaderIterator):
@@ -407,6 +461,7 @@ class _WorkersIterator(LoaderIterator):
                 self._stop_workers()
                 self._streams.join()
                 self._start_workers()
+                self._position.generators = {}
             super().restart()
             with self._noting_wait():
                 self._send_first_tasks()
@@ -421,6 +476,12 @@ class _WorkersIterator(LoaderIterator):
         self._streams.stop()
         self._streams.join()
         self._streams.release()
+
+    def load(self) -> tuple[int, int, int, int]:
+        waiting = self._streams.waiting()
+        in_progress = max(0, sum(self._pending_counts) - waiting)
+        is_over = self._is_closed or self._position.is_over
+        return waiting, in_progress, 0 if is_over else self._plan.workers, self._streams.died()
 
     def _start_workers(self) -> None:
         workers = _workers_of(self._plan, self._seed_of_workers, self._memory)
@@ -461,7 +522,8 @@ class _WorkersIterator(LoaderIterator):
         for worker in range(plan.workers):
             if worker not in self._ended:
                 start = position.starts[worker] if position.starts else DatasetStart()
-                self._streams.send(worker, Begin(self._epoch, start))
+                generators = self._restored_generators.pop(worker, None)
+                self._streams.send(worker, Begin(self._epoch, start, generators))
         # PyTorch has forked its workers by now, before the sampler draws. So what the function
         # seeds on a thread must be undone before that.
         self._wait_for_init_fn()
@@ -518,9 +580,14 @@ class _WorkersIterator(LoaderIterator):
                 reply = self._receive(worker)
                 drawn = self._record_reply(reply)
                 if not reply.has_ended:
-                    batch = self._streams.batch_of(reply)
+                    batch = None if reply.is_empty else self._streams.batch_of(reply)
                     self._mark_returned(drawn, reply.worker, reply.dataset_state)
-                    return batch
+                    # Without order, another worker may make the next batch of this one.
+                    if reply.generators is not None and self._plan.in_order:
+                        self._position.generators[reply.worker] = reply.generators
+                    self._note_received(drawn, reply.skipped)
+                    if not reply.is_empty:
+                        return batch
         except OutOfRangeError:
             pass
         except BaseException as error:
@@ -629,6 +696,8 @@ def _streams_of(plan: IteratorPlan, workers: list[_Worker]) -> WorkerStreams:
         ahead=plan.prefetch * plan.workers,
         pin=plan.pin if plan.where == "process" else None,
         raise_single=plan.raise_single,
+        watch=plan.record.watch,
+        dataset=type(plan.recipe.dataset).__name__,
     )
 
 

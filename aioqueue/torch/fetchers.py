@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from aioqueue.base.arguments import is_int
+from aioqueue.inputs import Quarantined
+from aioqueue.items.item import Item
 from aioqueue.torch.collate import BatchMemory, gathering_for
 
 
@@ -37,6 +40,12 @@ class Recipe:
     """Whether the sampler yields lists of indices, each for a batch, or single indices."""
     collate_fn: Callable[[Any], Any]
     drop_last: bool
+    skips: bool = False
+    """Whether samples that fail are left out of their batches."""
+
+
+class Empty(Exception):  # noqa: N818  # not an error
+    """All samples of a batch have failed, and were skipped."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,9 @@ class Fetcher(Protocol):
             Exhausted: the dataset is iterable, and has no more samples.
         """
 
+    def take_skipped(self) -> list[Quarantined]:
+        """Return the records of samples that were skipped since the last call."""
+
     def dataset_state(self) -> DatasetState | None:
         """Return the position of an iterable dataset, as a copy."""
 
@@ -95,10 +107,13 @@ class _MapFetcher:
     def __init__(self, recipe: Recipe, memory: BatchMemory) -> None:
         self._recipe = recipe
         self._memory = memory
+        self._skipped: list[Quarantined] = []
 
     def fetch(self, index: Any) -> Any:
         recipe = self._recipe
         dataset = recipe.dataset
+        if recipe.skips:
+            return self._fetch_sound(index)
         if not recipe.is_batched:
             return recipe.collate_fn(dataset[index])
         at_once = getattr(dataset, "__getitems__", None)
@@ -108,6 +123,44 @@ class _MapFetcher:
         for one in index:
             samples.add(dataset[one])
         return samples.batch()
+
+    def take_skipped(self) -> list[Quarantined]:
+        skipped, self._skipped = self._skipped, []
+        return skipped
+
+    def _fetch_sound(self, index: Any) -> Any:
+        """Return a batch of the samples that do not fail.
+
+        Raises:
+            Empty: all of them do.
+        """
+        recipe = self._recipe
+        if not recipe.is_batched:
+            return recipe.collate_fn(*self._sound([index]))
+        at_once = getattr(recipe.dataset, "__getitems__", None)
+        if at_once:
+            try:
+                return recipe.collate_fn(at_once(index))
+            except Exception:
+                pass  # one by one, to see which ones fail
+        # All samples first: a batch is gathered for as many as there are.
+        sound = self._sound(index)
+        samples = gathering_for(recipe.collate_fn, sound, self._memory)
+        for sample in sound:
+            samples.add(sample)
+        return samples.batch()
+
+    def _sound(self, indices: Any) -> list[Any]:
+        sound = []
+        for one in indices:
+            try:
+                sound.append(self._recipe.dataset[one])
+            except Exception as error:
+                place = int(one) if is_int(one) else 0
+                self._skipped.append(Quarantined.of(Item(0, one, 0, place), error, 1, 0))
+        if not sound:
+            raise Empty
+        return sound
 
     def dataset_state(self) -> None:
         """Return nothing: the sampler has the position."""
@@ -170,6 +223,10 @@ class _IterableFetcher:
         samples = gathering_for(self._recipe.collate_fn, index, self._memory)
         self._read(index, samples.add)
         return samples.batch()
+
+    def take_skipped(self) -> list[Quarantined]:
+        """Return none: what has failed cannot continue behind the failure."""
+        return []
 
     def _read(self, index: Any, take: Callable[[Any], None]) -> None:
         """Return the samples of a batch, or a single sample."""

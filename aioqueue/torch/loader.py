@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar, cast
+from os import PathLike
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import torch
 from torch.utils import data
 
-from aioqueue import InvalidArgumentError
+from aioqueue import Explanation, InvalidArgumentError, explain
 from aioqueue.base.arguments import check_version, checked_flag
 from aioqueue.errors import counted
+from aioqueue.inputs import Quarantined
 from aioqueue.system.forks import PROCESS, inherited_error
+from aioqueue.telemetry import Monitor, Watch
 from aioqueue.torch.epoch_iterator import IteratorPlan, LoaderIterator, LoaderProgress, iterator_of
 from aioqueue.torch.fetchers import Recipe
+from aioqueue.torch.loader_metrics import LoaderRecord, LoaderStatistics
 from aioqueue.torch.loader_state import (
     VERSION,
     LoaderKind,
@@ -22,6 +27,8 @@ from aioqueue.torch.loader_state import (
     as_text,
     field_of,
     from_text,
+    generators_as_dict,
+    generators_from_dict,
     samplers_in,
 )
 from aioqueue.torch.loader_workers import Pin
@@ -81,6 +88,12 @@ class DataLoader(data.DataLoader[T_co]):
             start.
         raise_single: whether to raise a single failure as itself, as PyTorch does, so that an
             ``except KeyError`` works. ``False`` raises an `ExceptionGroup` in any case.
+        on_error: what to do if a sample of a map-style dataset fails: ``"stop"`` raises; ``"skip"``
+            leaves it out of its batch, which is smaller then. A batch without samples is left out.
+        max_failures: how many samples may be skipped before it fails after all: an int, or a share
+            of all samples in (0, 1), as for `aioqueue.inputs.prepare`. ``None`` for no limit.
+        quarantine: a file for skipped samples, with one JSON object per line; ``None`` keeps them
+            in memory.
 
     Raises:
         ValueError: the arguments contradict each other, as in PyTorch.
@@ -112,6 +125,9 @@ class DataLoader(data.DataLoader[T_co]):
         where: Where = "thread",
         replay: bool = False,
         raise_single: bool = True,
+        on_error: Literal["stop", "skip"] = "stop",
+        max_failures: float | None = None,
+        quarantine: str | PathLike[str] | None = None,
     ) -> None:
         if where not in ("thread", "process"):
             raise InvalidArgumentError(f"where: got {where!r}; expected 'thread' or 'process'")
@@ -151,6 +167,54 @@ class DataLoader(data.DataLoader[T_co]):
         self._iterator: LoaderIterator | None = None
         self._progress = LoaderProgress()
         self._worker_init = WorkerInit()
+        self._record = LoaderRecord(on_error, max_failures, quarantine)
+        self._latest: weakref.ref[LoaderIterator] | None = None
+        if self._record.skips and isinstance(dataset, data.IterableDataset):
+            raise InvalidArgumentError(
+                f"on_error: got {on_error!r} for an iterable dataset, which cannot continue behind"
+                " a failure; expected 'stop', or a map-style dataset"
+            )
+
+    def monitor(self, *, log: bool = False) -> Monitor:
+        """Watch this loader, and find what makes it slow.
+
+        The workers are one stage, whose function is the dataset. All epochs count, from the call
+        on. The loop's own work and its waits count, too.
+
+        Args:
+            log: write a line a minute to the log (``aioqueue``), and a warning when batches are
+                late.
+
+        Returns:
+            A monitor, as for `aioqueue.inputs.Pipeline.monitor`: ``verdict()`` says what limits the
+            loop, and what to change.
+        """
+        return Monitor(self, log=log)
+
+    def _watched(self) -> Watch:
+        self._record.watch.watch_steps()
+        return self._record.watch
+
+    def statistics(self) -> LoaderStatistics:
+        """Return counts of batches, samples and workers. Any thread may call it."""
+        iterator = self._iterator if self._latest is None else self._latest()
+        load = (0, 0, 0, 0) if iterator is None else iterator.load()
+        return self._record.statistics(*load)
+
+    def explain(self) -> Explanation:
+        """Explain which callers wait, for what and since when; see `aioqueue.explain`."""
+        return explain()
+
+    @property
+    def quarantine(self) -> list[Quarantined]:
+        """The samples that were skipped so far: ``item`` is the index. They are those of batches
+        that the loop has received, or that had no other samples.
+
+        Raises:
+            OSError: the quarantine file cannot be read.
+            DataLossError: records are no longer in the file.
+        """
+        return self._record.quarantine()
 
     def __repr__(self) -> str:
         size = self.batch_size
@@ -170,6 +234,7 @@ class DataLoader(data.DataLoader[T_co]):
         iterator = self._get_iterator()
         if self.persistent_workers and self.num_workers:
             self._iterator = iterator
+        self._latest = weakref.ref(iterator)
         return iterator
 
     def _live_iterator(self) -> LoaderIterator | None:
@@ -224,6 +289,7 @@ class DataLoader(data.DataLoader[T_co]):
             "base_seed": self._kept_seed() if epoch is None else None,
             "samplers": self._states_of_samplers() if epoch is None else [],
             "kind": (self._progress.kind or self._kind()).as_dict(),
+            "generators": self._states_of_generators(is_within=epoch is not None),
             "epoch": epoch,
         }
 
@@ -234,6 +300,21 @@ class DataLoader(data.DataLoader[T_co]):
             return kept
         states = states_of_samplers(self._index_sampler, self.generator)
         return with_counters(states, self._progress.counters.current_values(self._index_sampler))
+
+    def _states_of_generators(self, *, is_within: bool) -> dict[str, Any] | None:
+        """Return the states of the workers' generators; ``None`` if new ones begin anyway.
+
+        Args:
+            is_within: whether the position is within an epoch.
+        """
+        progress = self._progress
+        generators = dict(progress.generators)
+        if progress.position is not None and progress.resume is None and not generators:
+            generators = dict(progress.position.generators)
+        lives_on = is_within or self._kind().is_persistent
+        if not lives_on or not generators:
+            return None
+        return generators_as_dict(self.num_workers, generators)
 
     def _kept_seed(self) -> int | None:
         """The base seed of workers that stay alive for the next epoch."""
@@ -276,6 +357,7 @@ class DataLoader(data.DataLoader[T_co]):
         # Of a state from before it was saved, nothing is known.
         kind = LoaderKind.from_dict(state["kind"]) if "kind" in state else self._kind()
         resume = None if epoch is None else LoaderPosition.from_dict(epoch)
+        generators = generators_from_dict(state.get("generators"), self.num_workers)
         if resume is not None:
             self._check_fit(resume)
         if random is not None and self.generator is not None:
@@ -287,6 +369,7 @@ class DataLoader(data.DataLoader[T_co]):
             resume=resume,
             base_seed=base_seed,
             samplers=samplers,
+            generators=generators if kind == self._kind() else {},
             kind=None if kind == self._kind() else kind,
         )
 
@@ -321,6 +404,7 @@ class DataLoader(data.DataLoader[T_co]):
             self.batch_sampler is not None,
             self.collate_fn,
             self.drop_last,
+            self._record.skips,
         )
         return IteratorPlan(
             recipe=recipe,
@@ -336,6 +420,7 @@ class DataLoader(data.DataLoader[T_co]):
             in_order=self.in_order,
             pin=self._pin() if self.pin_memory else None,
             raise_single=self.raise_single,
+            record=self._record,
             reported_length=self._reported_length(),
         )
 

@@ -20,6 +20,7 @@ import torch
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import is_int
 from aioqueue.torch.fetchers import DatasetStart, DatasetState
+from aioqueue.torch.generator_states import States, states_as_text, states_from_text
 
 VERSION: Final = 3
 """Version of saved states."""
@@ -47,6 +48,7 @@ class LoaderPosition:
         ended: the workers whose part of an iterable dataset has ended.
         is_over: whether the epoch has ended.
         samplers: the samplers' own states before the epoch drew anything.
+        generators: the states of each worker's generators, behind its last batch that was returned.
     """
 
     random: Any
@@ -60,6 +62,7 @@ class LoaderPosition:
     ended: set[int] = field(default_factory=set)
     is_over: bool = False
     samplers: list[Any] = field(default_factory=list)
+    generators: dict[int, States] = field(default_factory=dict)
 
     def mark_returned(self, number: int, checksum: int) -> None:
         """Record that a batch was returned.
@@ -293,6 +296,32 @@ def samplers_in(state: Any) -> list[Any]:
             f"state: got {samplers!r:.60} for 'samplers'; expected what state_dict made"
         )
     return samplers
+
+
+def generators_as_dict(workers: int, generators: dict[int, States]) -> dict[str, Any]:
+    """Return the states of the generators of all workers, in plain JSON types."""
+    return {
+        "workers": workers,
+        "states": {
+            str(worker): states_as_text(states) for worker, states in sorted(generators.items())
+        },
+    }
+
+
+def generators_from_dict(state: Any, workers: int) -> dict[int, States]:
+    """Return the states from the result of `generators_as_dict`; none for other workers.
+
+    Raises:
+        InvalidArgumentError: the state is not valid.
+    """
+    if state is None or field_of(state, "workers", int) != workers:
+        return {}
+    return {
+        worker: states_from_text(found[str(worker)])
+        for found in (field_of(state, "states", dict),)
+        for worker in range(workers)
+        if str(worker) in found
+    }
 
 
 def _ints_of(values: list[Any]) -> list[int]:

@@ -22,6 +22,7 @@ import torch
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.base.global_generators import DrawsFinder
 from aioqueue.errors import add_note
+from aioqueue.inputs import Quarantined
 from aioqueue.processes.function_pickles import UnknownToOthersError, dumped
 from aioqueue.torch.batch_pickle import SharingPickler, packed
 from aioqueue.torch.collate import BatchMemory
@@ -29,11 +30,13 @@ from aioqueue.torch.dataset_copies import copy_for_thread
 from aioqueue.torch.fetchers import (
     DatasetStart,
     DatasetState,
+    Empty,
     Exhausted,
     Fetcher,
     Recipe,
     fetcher_of,
 )
+from aioqueue.torch.generator_states import GeneratorStates, States
 from aioqueue.torch.worker_info import (
     make_process_worker,
     make_thread_worker,
@@ -48,6 +51,8 @@ class Begin(NamedTuple):
 
     epoch: int
     start: DatasetStart
+    generators: States | None = None
+    """The states of the worker's generators, from which it goes on; ``None`` for its own."""
 
 
 class Task(NamedTuple):
@@ -79,6 +84,12 @@ class TaskReply:
     """The position of an iterable dataset after this batch."""
     has_ended: bool = False
     """Whether there is no batch, since this worker's part of an iterable dataset has ended."""
+    is_empty: bool = False
+    """Whether there is no batch, since all of its samples were skipped."""
+    generators: States | None = None
+    """The states of the worker's generators after this batch; ``None`` if it has not drawn."""
+    skipped: tuple[Quarantined, ...] = ()
+    """The samples that were left out of the batch."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +140,7 @@ class _Worker:
         self._memory = memory
         self._epoch = 0  # 0 before the first
         self._fetcher: Fetcher | None = None
+        self._generators: GeneratorStates | None = None
 
     def __call__(self, message: Begin | Task) -> TaskReply | None:
         """Handle a message; a task gets a reply."""
@@ -154,7 +166,13 @@ class _Worker:
 
     def _begin(self, message: Begin) -> None:
         shared = self._set_up()
-        self._fetcher = fetcher_of(shared.recipe, message.start, self._memory)
+        start = message.start
+        self._fetcher = fetcher_of(shared.recipe, start, self._memory)
+        # After `worker_init_fn` and the beginning of the dataset, which have drawn before. A
+        # dataset that is read again from its start draws again what it drew then.
+        is_reread = start.batches > 0 and start.state is None
+        if message.generators is not None and self._generators is not None and not is_reread:
+            self._generators.restore(message.generators)
         self._epoch = message.epoch
 
     def _set_up(self) -> SharedWorkerState:
@@ -172,7 +190,18 @@ class _Worker:
             batch = self._finished(self._fetcher.fetch(task.index))
         except Exhausted:
             return TaskReply(self._number, has_ended=True)
-        return TaskReply(self._number, batch, self._fetcher.dataset_state())
+        except Empty:
+            batch, is_empty = None, True
+        else:
+            is_empty = False
+        return TaskReply(
+            self._number,
+            batch,
+            self._fetcher.dataset_state(),
+            is_empty=is_empty,
+            generators=None if self._generators is None else self._generators.changed(),
+            skipped=tuple(self._fetcher.take_skipped()),
+        )
 
     def _finished(self, batch: Any) -> Any:
         """Return a batch in the form that leaves the worker."""
@@ -244,9 +273,9 @@ class ThreadWorker(_Worker):
             _limit_to_one_thread()
             torch.set_grad_enabled(self._has_grad)
             dataset = shared.recipe.dataset
-            make_thread_worker(
-                worker_info(number, shared.size, shared.base_seed, dataset, "thread")
-            )
+            info = worker_info(number, shared.size, shared.base_seed, dataset, "thread")
+            self._generators = GeneratorStates(info.rng, has_globals=False)
+            make_thread_worker(info)
             if shared.init_fn is not None:
                 self._worker_init(
                     shared.init_fn, number, restores_generators=self._restores_generators
@@ -283,9 +312,9 @@ class ProcessWorker(_Worker):
         torch.manual_seed(seed)
         np.random.seed(words)
         dataset = shared.recipe.dataset
-        make_process_worker(
-            worker_info(self._number, shared.size, shared.base_seed, dataset, "process")
-        )
+        info = worker_info(self._number, shared.size, shared.base_seed, dataset, "process")
+        self._generators = GeneratorStates(info.rng, has_globals=True)
+        make_process_worker(info)
         if shared.init_fn is not None:
             shared.init_fn(self._number)
         return shared

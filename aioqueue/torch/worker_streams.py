@@ -22,7 +22,9 @@ from aioqueue.base.tracebacks import FailureNote, reraise, title_of
 from aioqueue.errors import interrupt_of
 from aioqueue.sync import BlockingQueue, Coordinator, FIFOQueue
 from aioqueue.system.forks import PROCESS
+from aioqueue.telemetry import Watch
 from aioqueue.torch.batch_pickle import unpacked
+from aioqueue.torch.loader_metrics import QUEUE_NAME, LoaderStage
 from aioqueue.torch.loader_workers import Begin, Pin, Task, TaskReply, ThreadWorker
 
 _prepare: Final = inputs.prepare
@@ -79,6 +81,8 @@ class WorkerStream:
                 drop_none=True,
             )
         ]
+        into._core.series_name = replies._core.series_name = QUEUE_NAME
+        self.stage = self._runners[0]._stage
         if pin is not None:
             pinned = _Pinned(pin)
             self._runners.append(_prepare(into, pinned, into=replies, workers=1, ordered=True))
@@ -86,6 +90,10 @@ class WorkerStream:
     def start(self) -> None:
         for runner in self._runners:
             self.coord.start(runner)
+
+    def died(self) -> int:
+        """Return how many processes of this worker have died."""
+        return self._runners[0].statistics().workers_died
 
     def release(self) -> None:
         """Release everything the worker made or opened, after its end."""
@@ -107,7 +115,7 @@ class _Pinned:
         self._pin = pin
 
     def __call__(self, reply: TaskReply) -> TaskReply:
-        if reply.has_ended:
+        if reply.has_ended or reply.is_empty:
             return reply
         return replace(reply, batch=self._pin(unpacked(reply.batch)))
 
@@ -122,6 +130,8 @@ class WorkerStreams:
         ahead: most tasks per worker that may wait for their replies.
         pin: for processes, a last step for each batch in threads here.
         raise_single: whether to raise a single failure as itself.
+        watch: where monitors find the workers.
+        dataset: the name of the dataset, for monitors.
     """
 
     def __init__(
@@ -133,6 +143,8 @@ class WorkerStreams:
         ahead: int,
         pin: Pin | None,
         raise_single: bool,
+        watch: Watch,
+        dataset: str,
     ) -> None:
         self._raise_single = raise_single
         self._replies_are_packed = where == "process" and pin is None
@@ -144,12 +156,24 @@ class WorkerStreams:
             name = f"aioqueue-dataloader-{number}-worker-{worker_number}"
             replies = FIFOQueue(None, name=name) if common is None else common
             self._streams.append(WorkerStream(name, worker, where, replies, ahead, pin))
+        # Monitors know the workers before they start: the first batch may be the slow one.
+        self._part = LoaderStage([stream.stage for stream in self._streams], dataset)
+        watch.add(self._part)
         for stream in self._streams:
             stream.start()
         _running.add(self)
 
     def send(self, worker: int, message: Begin | Task) -> None:
         self._streams[worker].tasks.enqueue(message)
+
+    def waiting(self) -> int:
+        """Return how many replies wait to be received."""
+        queues = {id(stream.replies): stream.replies for stream in self._streams}
+        return sum(queue.size() for queue in queues.values())
+
+    def died(self) -> int:
+        """Return how many processes have died."""
+        return sum(stream.died() for stream in self._streams)
 
     def receive(self, worker: int, timeout: float | None) -> TaskReply:
         """Wait for the next reply of a worker, or of any worker if they share a queue.

@@ -159,6 +159,10 @@ class JobStage(EndingPart):
     def trace(self, tracer: Tracer | None) -> None:
         self._job.gauge.trace(None if tracer is None else partial(tracer, self.name))
 
+    def left_out(self) -> int:
+        """Return how many items gave no example."""
+        return self._job.progress.statistics().left_out
+
     def numbers(self, now: float) -> StageNumbers:
         job, gauge = self._job, self._job.gauge
         workers, total = gauge.workers(), gauge.sum(now)

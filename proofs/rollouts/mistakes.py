@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from aioqueue.rl.machine import (
-    Call,
     CallState,
     Drain,
     Effects,
-    Group,
     GroupState,
+    MachineGroup,
+    RolloutCall,
     RolloutMachine,
 )
 from proofs.rollouts.exploring import explore
@@ -76,7 +76,7 @@ class EndsWithTheSource(RolloutMachine):
 class DropsTheOldest(RolloutMachine):
     """A full queue drops its oldest group, and says nothing."""
 
-    def judged(self, group: Group, is_accepted: bool = True, weight: float = 1) -> Effects:
+    def judged(self, group: MachineGroup, is_accepted: bool = True, weight: float = 1) -> Effects:
         effects = super().judged(group, is_accepted, weight)
         if self._ready_weight > self.batch_size and not effects.groups:
             self._return(self._ready.first())
@@ -88,7 +88,7 @@ class DropsTheOldest(RolloutMachine):
 class ReturnsAPart(RolloutMachine):
     """A group that was cancelled is generated again without the rollouts that had ended."""
 
-    def _return(self, group: Group) -> None:
+    def _return(self, group: MachineGroup) -> None:
         pending = group.pending
         super()._return(group)
         if 0 < pending < group.size:
@@ -109,13 +109,13 @@ class PublicationCancels(RolloutMachine):
 class CancelsInAPublication(RolloutMachine):
     """A call is cancelled while the engine is paused."""
 
-    def _cancel_calls(self, group: Group) -> None:
+    def _cancel_calls(self, group: MachineGroup) -> None:
         paused, self.is_paused = self.is_paused, False
         super()._cancel_calls(group)
         self.is_paused = paused
 
 
-class SlotBackAtTheHandOut(RolloutMachine):
+class SlotBackAtDelivery(RolloutMachine):
     """A slot is free when its group is handed out: ``steps_ahead=0`` is one step stale."""
 
     def _load(self) -> float:
@@ -180,7 +180,7 @@ class StaleOnlyAtPublication(RolloutMachine):
 class WaitsForTheOrdersChoice(RolloutMachine):
     """Only the choice of the order is tried with ``on_stale="wait"``."""
 
-    def _take_lowest_versions(self, versions: Sequence[int]) -> list[Group]:
+    def _take_lowest_versions(self, versions: Sequence[int]) -> list[MachineGroup]:
         return None  # type: ignore[return-value]
 
 
@@ -204,7 +204,7 @@ class LosesEffects(RolloutMachine):
 class CountsAFailureTwice(RolloutMachine):
     """A rollout that failed still counts as running when its group is dropped."""
 
-    def _drop(self, group: Group, why: str) -> None:
+    def _drop(self, group: MachineGroup, why: str) -> None:
         if why == "failed":
             self.running -= 1
         super()._drop(group, why)
@@ -231,7 +231,7 @@ class FreshIsStale(RolloutMachine):
 class EntersAPublication(RolloutMachine):
     """A task that was started just before a publication begins in it."""
 
-    def enter(self, call: Call) -> bool:
+    def enter(self, call: RolloutCall) -> bool:
         paused, self.is_paused = self.is_paused, False
         entered = super().enter(call)
         self.is_paused = paused
@@ -241,14 +241,14 @@ class EntersAPublication(RolloutMachine):
 class ForgetsWhatWasTurnedAway(RolloutMachine):
     """A call that may not enter a publication is not started again."""
 
-    def turned_away(self, call: Call) -> Effects:
+    def turned_away(self, call: RolloutCall) -> Effects:
         return self.call_ended(call)
 
 
 class StartIsTheVersion(RolloutMachine):
     """A rollout's version is that of the decision to start it, not that of its first step."""
 
-    def enter(self, call: Call) -> bool:
+    def enter(self, call: RolloutCall) -> bool:
         version = self.version
         self.version = call.payload if call.payload is not None else version
         entered = super().enter(call)
@@ -265,11 +265,11 @@ class StartIsTheVersion(RolloutMachine):
 class CancelledIsOver(RolloutMachine):
     """A cancelled call frees its place before it has ended."""
 
-    def _cancel_calls(self, group: Group) -> None:
+    def _cancel_calls(self, group: MachineGroup) -> None:
         self.running -= len(group.calls)
         super()._cancel_calls(group)
 
-    def _leave(self, call: Call) -> bool:
+    def _leave(self, call: RolloutCall) -> bool:
         self.running += call.state in (CallState.CANCELLED, CallState.LATE)
         return super()._leave(call)
 
@@ -277,14 +277,14 @@ class CancelledIsOver(RolloutMachine):
 class RestIsForgotten(RolloutMachine):
     """A retry that is due in the middle of a publication is forgotten."""
 
-    def due(self, group: Group, index: int) -> Effects:
+    def due(self, group: MachineGroup, index: int) -> Effects:
         return self._settle() if self.is_paused else super().due(group, index)
 
 
 class SafePointsDoNotCount(RolloutMachine):
     """A publication that waits for safe points waits for the ends of calls."""
 
-    def park(self, call: Call) -> tuple[bool, Effects]:
+    def park(self, call: RolloutCall) -> tuple[bool, Effects]:
         parks, effects = super().park(call)
         self._parked.clear()
         return parks, effects
@@ -302,14 +302,14 @@ class ParksInADrain(RolloutMachine):
 class FrozenGrowsOld(RolloutMachine):
     """A frozen rollout grows old."""
 
-    def freeze(self, call: Call) -> Effects:
+    def freeze(self, call: RolloutCall) -> Effects:
         return self._settle()
 
 
 class EmptyPlaceIsAStep(RolloutMachine):
     """A batch of nothing but refused groups is handed out."""
 
-    def _remove_chosen(self, chosen: Sequence[Group]) -> None:
+    def _remove_chosen(self, chosen: Sequence[MachineGroup]) -> None:
         if self.drop_remainder:
             super()._remove_chosen(chosen)
             return
@@ -373,7 +373,7 @@ FOUND_BY: Final[dict[str, str]] = {
     "ReturnsAPart": "oldest cancel G2 again",
     "PublicationCancels": "ready G2 frozen",
     "CancelsInAPublication": "ready G2 fail in a publication",
-    "SlotBackAtTheHandOut": "strict B1 S0 refuse",
+    "SlotBackAtDelivery": "strict B1 S0 refuse",
     "SlotBackAtPublicationOnly": "oldest second",
     "PublicationStopsAdmissionOnly": "ready B1 S1 refuse",
     "EvaluationNeedsASlot": "ready S0 evaluate",

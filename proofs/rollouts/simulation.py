@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Final
 
-from aioqueue.rl.machine import Effects, Group, Order, RolloutMachine
+from aioqueue.rl.machine import Effects, MachineGroup, Order, RolloutMachine
 
 Latency = Callable[[int, int], float]
 """Seconds that a rollout takes, by the ordinal of its prompt and its index."""
@@ -168,7 +168,7 @@ class Simulation:
     def _answer(self, ordinal: int) -> Effects:
         return self.machine.prompt(ordinal, self.group_size)[1]
 
-    def _note_step(self, step: int, groups: Sequence[Group]) -> None:
+    def _note_step(self, step: int, groups: Sequence[MachineGroup]) -> None:
         result = self.result
         result.waited += self.now - self._asked
         result.batches.append([group.ordinal for group in groups])

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from aioqueue.rl.machine import (
-    Call,
     CallState,
     Effects,
-    Group,
     GroupState,
+    MachineGroup,
+    RolloutCall,
     RolloutMachine,
     Stored,
 )
@@ -92,7 +92,7 @@ def machine_key(machine: RolloutMachine) -> Any:
     )
     ranks = {place: rank for rank, place in enumerate(places)}
 
-    def group_key(group: Group) -> Any:
+    def group_key(group: MachineGroup) -> Any:
         return (
             *(group.ordinal, group.size, group.state, group.version, group.weight),
             *(group.is_refused, group.pending, group.lost, group.next_index, group.threshold),
@@ -129,13 +129,13 @@ class World:
         self.machine = setting.new_machine()
         self.faults = dict(setting.faults)
         self.pulled: int | None = None
-        self.calls: list[Call] = []
+        self.calls: list[RolloutCall] = []
         """Those whose function has not ended."""
-        self.parked: list[Call] = []
+        self.parked: list[RolloutCall] = []
         """Those at safe points."""
-        self.judged: list[Group] = []
-        self.resting: list[tuple[Group, int]] = []
-        self.evaluations: list[Group] = []
+        self.judged: list[MachineGroup] = []
+        self.resting: list[tuple[MachineGroup, int]] = []
+        self.evaluations: list[MachineGroup] = []
         self.trainer = "idle"
         self.holds: list[tuple[int, list[int]]] = []
         """The steps that the trainer has and has not finished with, with their prompts."""
@@ -216,7 +216,7 @@ class World:
             self.trainer = "ended"
             self.is_ended = True
 
-    def _start(self, call: Call) -> None:
+    def _start(self, call: RolloutCall) -> None:
         machine = self.machine
         if machine.is_paused or machine.is_stopped:
             raise ViolationError("a call starts while weights are published, or after the stop")
@@ -229,7 +229,7 @@ class World:
         if not self.setting.enters:
             self._enter(call)
 
-    def _enter(self, call: Call) -> None:
+    def _enter(self, call: RolloutCall) -> None:
         if self.machine.enter(call):
             if self.machine.is_paused:
                 raise ViolationError("a call begins while weights are published")
@@ -237,7 +237,7 @@ class World:
             self.calls.remove(call)
             self.do(self.machine.turned_away(call))
 
-    def _take(self, step: int, groups: list[Group]) -> None:
+    def _take(self, step: int, groups: list[MachineGroup]) -> None:
         setting, machine = self.setting, self.machine
         self.trainer = "got" if setting.trainer != "late" else "idle"
         self.holds.append((step, [group.prompt for group in groups if not group.is_refused]))

@@ -71,6 +71,10 @@ def filled() -> sync.FIFOQueue:
     return queue
 
 
+def urgent() -> sync.PriorityQueue:
+    return sync.PriorityQueue(99)
+
+
 def closed() -> sync.FIFOQueue:
     queue = sync.FIFOQueue(9)
     queue.close()
@@ -142,6 +146,8 @@ SECONDS: dict[str, Callable[[Any], object]] = {
     "sync.LooperThread.__init__(timer_interval_secs)": lambda s: sync.LooperThread(stopped(), s),
     "sync.LooperThread.loop(timer_interval_secs)": looped,
     "LooperTask.__init__(interval)": lambda s: aioqueue.LooperTask(s, print),
+    "AsyncQueue.batches(max_wait)": lambda s: filled().aio.batches(2, max_wait=s),
+    "sync.BlockingQueue.batches(max_wait)": lambda s: filled().batches(2, max_wait=s),
     "Batcher.__init__(max_wait)": lambda s: aioqueue.Batcher(same, max_wait=s),
     "sync.Batcher.__init__(max_wait)": lambda s: sync.Batcher(same, max_wait=s),
     "inputs.Preemption.__init__(every)": lambda s: inputs.Preemption(every=s),
@@ -171,6 +177,8 @@ GRACES: dict[str, Callable[[Any], object]] = {
     "Coordinator.join(stop_grace_period)": lambda s: asyncio.run(joined(s)),
 }
 LIMITS: dict[str, Callable[[Any], object]] = {
+    "Batcher.__init__(ageing)": lambda s: aioqueue.Batcher(same, queue=urgent(), ageing=s),
+    "sync.Batcher.__init__(ageing)": lambda s: sync.Batcher(same, queue=urgent(), ageing=s),
     "Batcher.__init__(watchdog)": lambda s: aioqueue.Batcher(same, watchdog=s),
     "sync.Batcher.__init__(watchdog)": lambda s: sync.Batcher(same, watchdog=s),
     "sync.Coordinator.__init__(watchdog)": lambda s: sync.Coordinator(watchdog=s),
@@ -179,6 +187,9 @@ LIMITS: dict[str, Callable[[Any], object]] = {
     "inputs.Source.epochs(watchdog)": lambda s: inputs.numbers(3).epochs(watchdog=s),
     "inputs.Epochs.__init__(watchdog)": lambda s: inputs.Epochs(
         numbers_(), EpochRange(0, 1), None, s
+    ),
+    "inputs.AdaptiveRate.__init__(recovery)": lambda s: inputs.AdaptiveRate(
+        inputs.per_second(1), on=OSError, recovery=s
     ),
     "inputs.Rate.__init__(seconds)": lambda s: inputs.Rate(1, s),
     "Monitor.column(seconds)": lambda s: watched().column(s),
@@ -201,6 +212,7 @@ NEEDED = (
     *("inputs.Retry", "Batcher.__init__(max_wait)", "sync.Batcher.__init__(max_wait)"),
     "Restart.__init__(backoff)",
     "inputs.Rate",
+    "inputs.AdaptiveRate",
     "inputs.Preemption.__init__(every)",
     *("inputs.aws_notice", "inputs.azure_notice", "inputs.gcp_notice", "Monitor.scalars"),
     *("Monitor.column", "Monitor.live(every)", "Monitor.live(seconds)", "Monitor.table"),
@@ -277,6 +289,8 @@ def public_seconds() -> Iterator[str]:
 
 
 NO_SECONDS = (
+    *("Batcher.__init__(weight)", "Batcher.__init__(max_batch_weight)"),
+    *("AdaptiveRate.__init__(cut)", "Batches.__init__(max_wait)"),
     *("Rate.__init__(count)", "per_minute(count)", "per_second(count)"),
     "mix(weights)",
     "opentelemetry(attributes)",

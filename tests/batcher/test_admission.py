@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from aioqueue import InvalidArgumentError, sync
 from aioqueue.batcher.admission import Admission
 from tests.batcher.models import NEVER, Model, batcher_of
 from tests.batcher.test_batcher import Calls
+from tests.kit.sharing import Child
 from tests.kit.worlds import TaskWorld, World
 
 
@@ -120,7 +123,10 @@ class TestWeight:
             ({"weight": len, "max_batch_weight": 0}, "max_batch_weight: got 0; expected a number"),
             ({"weight": len, "max_batch_weight": True}, "max_batch_weight: got True"),
             ({"ageing": 1}, "ageing: got 1, but the queue has no priorities"),
-            ({"ageing": 0, "queue": aioqueue.PriorityQueue(64)}, "ageing: got 0; expected at"),
+            (
+                {"ageing": 0, "queue": aioqueue.PriorityQueue(64)},
+                "ageing: got 0; expected a number of seconds > 0",
+            ),
             ({"on_failure": "retry"}, "on_failure: got 'retry'; expected 'fail' or 'one_by_one'"),
             ({"check": asyncio.sleep}, "check: got 'sleep', a coroutine function"),
         ],
@@ -270,6 +276,48 @@ class TestOneByOne:
                 with pytest.raises(ValueError, match="together"):
                     await operation.result()
         assert tried == [[1, 2, 3], [1]]
+
+
+def outcomes_of(batcher: Any) -> list[tuple[int, str]]:
+    """What a process gets for several calls of a batcher at once."""
+
+    def outcome(value: int) -> tuple[int, str]:
+        try:
+            return value, str(batcher(value))
+        except Exception as error:
+            return value, type(error).__name__
+
+    with ThreadPoolExecutor(6) as callers:
+        return list(callers.map(outcome, (1, 2, 7, 3, 99, 11)))
+
+
+def not_99(value: int) -> None:
+    if value == 99:
+        raise LookupError("not 99")
+
+
+def no_seven(values: list[int]) -> list[int]:
+    if 7 in values:
+        raise KeyError("7")
+    return [2 * value for value in values]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no objects are shared there")
+def test_all_of_it_holds_for_calls_of_other_processes() -> None:
+    with sync.Batcher(
+        no_seven,
+        max_wait=0.1,
+        weight=lambda value: min(value, 11),
+        max_batch_weight=10,
+        check=not_99,
+        on_failure="one_by_one",
+    ) as batcher:
+        found = Child(outcomes_of, batcher.share()).result()
+        record = batcher.statistics()
+    refused = {7: "KeyError", 99: "LookupError", 11: "InvalidArgumentError"}
+    assert found == [(value, refused.get(value, str(2 * value))) for value in (1, 2, 7, 3, 99, 11)]
+    assert (record.requests, record.rejected, record.answered, record.failed) == (4, 2, 3, 1)
 
 
 class TestAgeing:

@@ -169,7 +169,7 @@ def test_it_calls_its_own_close(is_stopped: bool) -> None:
 
 
 def test_it_is_started_again() -> None:
-    calls = []
+    calls: list[None] = []
 
     def learn() -> None:
         calls.append(None)

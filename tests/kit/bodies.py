@@ -64,7 +64,7 @@ def bodies_of(
     """
     cases = [one for one in vars(module).values() if inspect.isclass(one)]
     for case in (module, *(one for one in cases if one.__module__ == module.__name__)):
-        name = "" if case is module else case.__name__
+        name = case.__name__ if inspect.isclass(case) else ""
         for test, function in list(vars(case).items()):
             if not (test.startswith("test_") and inspect.isfunction(function)) or test in left_out:
                 continue

@@ -61,7 +61,7 @@ class Child:
         """Wait for what the function returns, or raise what it raises."""
         kind, value = self.says()
         assert kind in ("returned", "raised"), f"got {value!r} before the result"
-        self.process.join(PATIENCE)
+        self.wait()
         if kind == "raised":
             raise value
         return value
@@ -69,12 +69,19 @@ class Child:
     def kill(self, signum: int = signal.SIGKILL) -> None:
         """Send it a signal, and wait for its end."""
         os.kill(self.pid, signum)
-        self.process.join(PATIENCE)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for its end. (`Process.join` would also wait for its forks.)"""
+        try:
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:  # a fork server's, or somebody has asked for its exit code
+            self.process.join(PATIENCE)
 
     def end(self) -> None:
-        if self.process.is_alive():
-            self.process.kill()
-        self.process.join(PATIENCE)
+        if self.process.exitcode is None:
+            self.kill()
+        assert self.process.exitcode is not None  # which asks for it, and so forgets the process
         self.pipe.close()
 
 

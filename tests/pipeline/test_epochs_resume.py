@@ -469,7 +469,7 @@ class TestRefusing:
         assert found == [batch for _, batch in run(pipeline, 2)[0]][2:]
 
     def test_a_source_that_comes_once(self) -> None:
-        pipeline = Pipeline(read_lines(iter([]))).batch(2)
+        pipeline: Pipeline[Any] = Pipeline(read_lines(iter([]))).batch(2)
         with pytest.raises(InvalidArgumentError, match="paths"):
             pipeline.epochs(1).state_dict()
 

@@ -31,7 +31,7 @@ def tokens_of(rows: Any) -> Counter[int]:
     return Counter(int(token) for tokens, segments, *_ in rows for token in tokens[segments > 0])
 
 
-def cut_by_hand(documents: list[Any], length: int) -> list[list[list[int]]]:
+def cut_directly(documents: list[Any], length: int) -> list[list[list[int]]]:
     """The rows, each as a list of its segments."""
     rows: list[list[list[int]]] = [[]]
     for one in documents:
@@ -56,7 +56,7 @@ class TestRows:
     def test_they_are_filled_to_their_ends(self, sizes: list[int], length: int) -> None:
         documents = [np.arange(size) + 100 * at for at, size in enumerate(sizes)]
         rows = list(items(documents).pack(length, cut=True)) if documents else []
-        assert [segments_in(row) for row in rows] == cut_by_hand(documents, length)
+        assert [segments_in(row) for row in rows] == cut_directly(documents, length)
         assert all((segments > 0).all() for _, segments, _ in rows[:-1])
         for tokens, segments, positions in rows:
             assert (np.diff(positions)[(np.diff(tokens) == 1) & (segments[1:] > 0)] == 1).all()

@@ -190,8 +190,8 @@ class TestCrashes:
 
     def test_in_memory(self) -> None:
         """There is nobody in the list who was skipped, and counted, before the state."""
-        pipeline = numbers(40).prepare(fails, on_error="skip", drop_none=True, workers=1)
-        pipeline = pipeline.shuffle(20).batch(1)
+        examples = numbers(40).prepare(fails, on_error="skip", drop_none=True, workers=1)
+        pipeline = examples.shuffle(20).batch(1)
         _, state, _ = some(pipeline, 5)
         known = ArrivedItems(*id_of(state["stages"][0]["counts"]["upto"])[:2])
         _, _, epochs = some(pipeline, None, state)

@@ -53,6 +53,7 @@ NEED = {
     ),
     "docs/howto/records.md": ("google_crc32c", "pyarrow"),
     "docs/howto/requests.md": ("opentelemetry.sdk", "uvicorn"),
+    "docs/howto/web-workers.md": ("opentelemetry", "prometheus_client"),
 }
 """Pages whose programs need a package that comes with an extra, or that is for them alone."""
 

@@ -148,6 +148,18 @@ def test_a_policy_is_learned_although_an_actor_crashes() -> None:
     assert "RuntimeError: the game has crashed" in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="sharing is tested on Linux")
+def test_the_same_with_actors_in_processes() -> None:
+    done = run("examples/actor_learner.py", "--processes", "--steps", "80")
+    assert done.returncode == 0, done.stderr
+    caught = re.findall(r"^step +\d+: caught +(\d+)%", done.stdout, re.MULTILINE)
+    assert len(caught) == 4
+    assert int(caught[-1]) >= 75
+    assert done.stdout.endswith("exit codes of actors: [0, 0, 0]\n")
+    assert "RuntimeError: the game has crashed" in done.stderr
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.long

@@ -71,8 +71,10 @@ class Server:
 
 
 @contextmanager
-def running(*arguments: str) -> Iterator[Server]:
-    command = [sys.executable, "examples/http_service.py", "--port", "0", *arguments]
+def running(
+    *arguments: str, program: str = "examples/http_service.py", port: int = 0
+) -> Iterator[Server]:
+    command = [sys.executable, program, "--port", str(port), *arguments]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -379,8 +379,9 @@ imports them, but when they are asked for."""
 WINGS = {"torch"}
 """Those of them that are for one library, by whose name they go: it is there, or they are not."""
 
-BESIDE = {"ray"}
-"""Built on the machine itself, as the faces are, and for one library, too."""
+BESIDE = {"ray", "rl"}
+"""Built on the machine itself, as the faces are, and for one library, too; and what has a machine
+and faces of its own, whose callers wait and are woken as those of queues."""
 
 CORE = [name for name in MODULES if part(name) not in OUTER | BESIDE and name not in SENDERS]
 
@@ -455,15 +456,23 @@ RULES = {
     "aioqueue.telemetry.explain.lock_waits",
     "aioqueue.telemetry.explain.stacks",
     "aioqueue.base.tracebacks",
+    "aioqueue.worlds.events",
     "aioqueue.worlds.waker",
+    "aioqueue.items.item",
+    "aioqueue.items.quarantine",
+    "aioqueue.workers.retries",
+    "aioqueue.workers.stage_metrics",
+    "aioqueue.pipeline.nodes.metrics",
+    "aioqueue.telemetry.metrics.counters",
 }
 """Rules of the whole house, without state: what an argument and a value must be, who else has a
 value, how large a thing is, how durations are counted, how a function is called and what it forgets
 to await, what names of other libraries lead to, who draws from the program's generators, how a lock
 is let go of, what an exception means, what a worker says of itself, what users read of a failure,
-how a loop is reached, how many processors there are, how extras are installed, how what is exported
-is told apart; and the words in which a stage explains itself. What is built on the core would else
-have to say them again."""
+how a loop is reached, what a task waits for, how many processors there are, how extras are
+installed, how what is exported is told apart; how a skipped item is recorded and how many may be;
+how a stage is measured; and the words in which a stage explains itself. What is built on the core
+would else have to say them again."""
 PROCESSES = {name for name in MODULES if name.startswith("aioqueue.processes.")}
 """Worker processes, which batchers and `prepare` both have."""
 
@@ -501,6 +510,7 @@ OF_ITS_OWN_SCOPE = {
     ("aioqueue.worlds.asyncio", "current_effective_deadline"),
     ("aioqueue.batcher.workers", "cancelled_caught"),
     ("aioqueue.workers.executors.tasks", "cancel_called"),
+    ("aioqueue.rl.hosts", "cancel_called"),
 }
 """Who asks the timeout that it has itself entered just before; and the pause of a call, which
 delivers at the next await what came since it began."""

@@ -59,7 +59,7 @@ def versions_of(job: str) -> list[str]:
     text = SCRIPT.read_text(encoding="utf-8").split("versions_of() {")[1].split("\n}")[0]
     for names, versions in re.findall(r"^ +([\w| ]+)\) echo ([\d. ]+) ;;", text, re.MULTILINE):
         if job in names.split(" | "):
-            return versions.split()
+            return list(versions.split())
     raise LookupError(job)
 
 
@@ -67,7 +67,7 @@ def test_the_workflow_has_the_jobs_of_the_script() -> None:
     assert jobs_of_workflow().keys() == jobs_of_script()
 
 
-def test_a_job_has_the_python_that_the_script_looks_for_first() -> None:
+def test_a_job_has_the_first_python_of_the_script() -> None:
     wanted = {job: versions_of(job)[0] for job in jobs_of_script()}
     assert jobs_of_workflow() == wanted
 

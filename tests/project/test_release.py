@@ -21,7 +21,7 @@ import aioqueue
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = Path(__file__).with_name("public_names.txt")
-MODULES = ("", "sync", "inputs", "torch", "ray", "testing", "asgi", "compat.v1")
+MODULES = ("", "sync", "inputs", "torch", "ray", "rl", "testing", "asgi", "compat.v1")
 
 
 def public_names(module: str) -> list[str]:

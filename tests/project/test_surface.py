@@ -201,6 +201,7 @@ class TestNames:
             "WorkerDiedError",
             "__compiled__",
             "__version__",
+            "connect",
             "explain",
             "explain_on_signal",
             "full_tracebacks",
@@ -221,6 +222,7 @@ class TestNames:
             "PriorityQueue",
             "QueueRunner",
             "RandomShuffleQueue",
+            "connect",
         )
 
     @pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)

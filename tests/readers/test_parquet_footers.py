@@ -28,8 +28,8 @@ def test_each_is_read_or_reported() -> None:
 
 
 @pytest.mark.slow
-def test_it_would_notice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyarrow's own accessors raise on damage, or end the process; the latter is counted."""
+def test_it_would_notice() -> None:
+    """What ends a child process is counted, with its name, and the next file is read."""
     _, ends = parquet_footers.outcomes("ends", 3)
     assert len(ends) == 3
     assert all("SIGABRT" not in end and "os.abort" in end for end in ends)

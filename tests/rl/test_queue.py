@@ -241,7 +241,7 @@ class TestPublishing:
 
         world.run(body)
 
-    def test_a_task_that_was_told_to_start_waits_at_the_gate(self, task_world: TaskWorld) -> None:
+    def test_a_task_that_was_just_started_waits_at_the_gate(self, task_world: TaskWorld) -> None:
         """The decision comes a turn of the event loop before the first step of the function."""
         world = task_world
 

@@ -10,14 +10,16 @@ import anyio
 import pytest
 
 import aioqueue
+from aioqueue import sync
 from aioqueue.errors import (
     InvalidArgumentError,
     ItemTimeoutError,
     StarvedError,
+    StillRunningError,
     WorkerDiedError,
 )
 from aioqueue.rl import Retry, RolloutQueue
-from tests.kit.worlds import AsyncioWorld, TaskWorld, World
+from tests.kit.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World
 from tests.rl.kit import Engine, Trainer, generating
 from tests.rl.test_queue import check_sums, queue
 
@@ -65,7 +67,7 @@ class TestRollouts:
 
         world.run(body)
 
-    def test_retries_go_on_until_they_are_used_up(self, world: World) -> None:
+    def test_retries_continue_until_they_are_used_up(self, world: World) -> None:
         async def body() -> None:
             def fail_twice(prompt: Any, rollout: Any) -> Any:
                 if rollout.attempt < 3:
@@ -169,7 +171,7 @@ class TestRollouts:
 
         world.run(body)
 
-    def test_a_cancellation_that_nobody_asked_for_is_a_failure(self, task_world: TaskWorld) -> None:
+    def test_a_stray_cancellation_is_a_failure(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             async def generate(prompt: int, rollout: Any) -> int:
                 raise asyncio.CancelledError
@@ -194,9 +196,15 @@ class TestOtherFunctions:
             rollouts = queue(prompts(), group_size=1)
             trained: list[Any] = []
             with pytest.raises(ExceptionGroup) as caught:
-                async with generating(world, rollouts, Engine(world)):
+                engine = Engine(world, holds=lambda prompt, rollout: prompt == 4)
+                async with generating(world, rollouts, engine):
                     async for batch in Trainer(world, rollouts).batches():
                         trained += [group.prompt for group in batch.groups]
+                        if batch.step == 1:
+                            batch.done()
+                            await world.until(lambda: rollouts._core.machine.error)
+                            assert "have failed with OSError: the disk" in str(rollouts.explain())
+                            engine.end_all()
             assert sorted(trained) == [0, 1, 2, 3, 4]
             assert isinstance(only(caught.value), OSError)
             assert "in the prompts of RolloutQueue" in str(only(caught.value).__notes__)
@@ -219,6 +227,34 @@ class TestOtherFunctions:
             check_sums(rollouts)
 
         world.run(body)
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_accept_says_nothing(self, world: World, is_async: bool) -> None:
+        async def body() -> None:
+            def forget(group: Any) -> Any: ...
+
+            async def forget_async(group: Any) -> Any: ...
+
+            rollouts = queue(4, accept=forget_async if is_async else forget)
+            with pytest.raises(ExceptionGroup) as caught:
+                async with generating(world, rollouts, Engine(world)):
+                    await Trainer(world, rollouts).train_all()
+            assert "accept: returned None" in str(only(caught.value))
+
+        world.run(body)
+
+    def test_a_plain_function_returns_a_coroutine(self) -> None:
+        async def generate(prompt: int, rollout: Any) -> int:
+            return prompt
+
+        def plain(prompt: int, rollout: Any) -> Any:
+            return generate(prompt, rollout)
+
+        rollouts = queue(2)
+        with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coordinator:
+            coordinator.start(rollouts.generate(plain))
+            list(rollouts.sync.batches())
+        assert "make it a coroutine function" in str(only(caught.value))
 
     def test_an_async_accept_fails(self, world: World) -> None:
         async def body() -> None:
@@ -264,7 +300,21 @@ class TestStarving:
 
         world.run(body)
 
-    def test_one_that_is_accepted_begins_the_count_anew(self, world: World) -> None:
+    def test_prompts_that_end_before_that_are_logged(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def body() -> None:
+            rollouts = queue(4, accept=lambda group: False, name="grpo")
+            async with generating(world, rollouts, Engine(world)):
+                assert await Trainer(world, rollouts).train_all() == []
+            text = (
+                "RolloutQueue 'grpo' has ended without a step: 4 groups refused, 0 groups dropped"
+            )
+            assert text in caplog.text
+
+        world.run(body)
+
+    def test_one_that_is_accepted_restarts_the_count(self, world: World) -> None:
         async def body() -> None:
             rollouts = queue(
                 40, accept=lambda group: group.prompt % 4 == 0, max_refused=6, order="strict"
@@ -276,6 +326,19 @@ class TestStarving:
 
 
 class TestTheGeneration:
+    def test_a_thread_that_does_not_end_is_reported(self) -> None:
+        engine = Engine(ThreadWorld(), holds=lambda prompt, rollout: True)
+        rollouts = queue(1, group_size=1)
+        coordinator = sync.Coordinator(stop_grace_period=0.05)
+        with pytest.raises(ExceptionGroup) as caught, coordinator:
+            coordinator.start(rollouts.generate(engine.function))
+            while not engine.running:
+                pass
+        error = only(caught.value)
+        assert isinstance(error, StillRunningError)
+        assert rollouts.name in str(error)
+        engine.end_all()
+
     def test_it_is_started_once(self, world: World) -> None:
         async def body() -> None:
             rollouts, engine = queue(2), Engine(world)

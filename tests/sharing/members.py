@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
+import anyio.lowlevel
+
 import aioqueue
 from aioqueue import sync
+from aioqueue.sharing.coordinator import _end_members
 from tests.kit.worlds import PATIENCE
 
 __all__ = ("FORKSERVER", "STARTS", "Member", "members")
@@ -29,8 +32,8 @@ class Member:
     """A process that calls a function with a coordinator.
 
     Args:
-        function: called with the coordinator, and with a function that says something to the test
-            and returns what the test answers.
+        function: called with the coordinator, and with a function that reports something to the
+            test and returns what the test answers.
         coord: the coordinator.
         start: how the process is started.
     """
@@ -48,9 +51,9 @@ class Member:
     def pid(self) -> int:
         return int(self.process.pid)
 
-    def heard(self) -> Any:
-        """What it has said next."""
-        assert self._connection.poll(PATIENCE), "it says nothing"
+    def reported(self) -> Any:
+        """What it reports next."""
+        assert self._connection.poll(PATIENCE), "it reports nothing"
         return self._connection.recv()
 
     def answer(self, value: Any = None) -> None:
@@ -90,11 +93,11 @@ def members() -> Iterator[Callable[..., Member]]:
 
 
 def _run(function: Any, coord: Any, connection: Connection) -> None:
-    def say(value: Any) -> Any:
+    def report(value: Any) -> Any:
         connection.send(value)
         return connection.recv()
 
-    function(coord, say)
+    function(coord, report)
 
 
 def quiet() -> None:
@@ -105,65 +108,77 @@ def quiet() -> None:
 # What they do.
 
 
-def work(coord: Any, say: Callable[[Any], Any]) -> None:
+def work(coord: Any, report: Callable[[Any], Any]) -> None:
     """Count as a worker until the stop."""
     with coord.stop_on_exception():
-        say("working")
+        report("working")
         coord.sync.wait_for_stop()
-    say("stopped")
+    report("stopped")
 
 
-def fail(coord: Any, say: Callable[[Any], Any]) -> None:
+def fail(coord: Any, report: Callable[[Any], Any]) -> None:
     with coord.stop_on_exception():
         raise ValueError("a bad example")
 
 
-def fail_unnoticed(coord: Any, say: Callable[[Any], Any]) -> None:
+def fail_unnoticed(coord: Any, report: Callable[[Any], Any]) -> None:
     """End by an exception, without a block around."""
     quiet()
     assert not coord.should_stop()
     raise ValueError("a bad example")
 
 
-def exit_with_a_code(coord: Any, say: Callable[[Any], Any]) -> None:
+def exit_with_a_code(coord: Any, report: Callable[[Any], Any]) -> None:
     assert not coord.should_stop()
     sys.exit(3)
 
 
-def vanish(coord: Any, say: Callable[[Any], Any]) -> None:
+def vanish(coord: Any, report: Callable[[Any], Any]) -> None:
     assert not coord.should_stop()
     os._exit(4)
 
 
-def return_at_once(coord: Any, say: Callable[[Any], Any]) -> None:
+def return_at_once(coord: Any, report: Callable[[Any], Any]) -> None:
     coord.should_stop()
 
 
-def hold(coord: Any, say: Callable[[Any], Any]) -> None:
+def hold(coord: Any, report: Callable[[Any], Any]) -> None:
     """Take part, without a worker, until the test answers."""
     assert not coord.should_stop()
-    say("holding")
+    report("holding")
 
 
-def stop(coord: Any, say: Callable[[Any], Any]) -> None:
+def work_in_a_late_thread(coord: Any, report: Callable[[Any], Any]) -> None:
+    """A thread is registered, and started then; it ends when the test answers."""
+    go = threading.Event()
+    thread = threading.Thread(target=go.wait, daemon=True)
+    coord.register(thread)
+    coord.should_stop()
+    thread.start()
+    report("started")
+    go.set()
+    report("ended")
+
+
+def stop(coord: Any, report: Callable[[Any], Any]) -> None:
     coord.request_stop()
 
 
-def stop_with_a_failure(coord: Any, say: Callable[[Any], Any]) -> None:
+def stop_with_a_failure(coord: Any, report: Callable[[Any], Any]) -> None:
     coord.request_stop(KeyError("lost"))
-    say(repr(coord.should_stop()))
+    report(repr(coord.should_stop()))
 
 
-def press_ctrl_c(coord: Any, say: Callable[[Any], Any]) -> None:
+def press_ctrl_c(coord: Any, report: Callable[[Any], Any]) -> None:
     """Be interrupted while it works."""
     quiet()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with coord.stop_on_exception():
-        say("working")
+        report("working")
         coord.sync.wait_for_stop()
 
 
-def wait_in_a_queue(coord: Any, say: Callable[[Any], Any]) -> None:
+def wait_in_a_queue(coord: Any, report: Callable[[Any], Any]) -> None:
     """Registered threads wait at a local queue, which nobody fills."""
     queue = sync.FIFOQueue(3, name="quiet")
     ended: list[str] = []
@@ -180,33 +195,75 @@ def wait_in_a_queue(coord: Any, say: Callable[[Any], Any]) -> None:
         thread.start()
     while queue.statistics().waiting_dequeues < 2:
         pass
-    say("waiting")
+    report("waiting")
     for thread in threads:
         thread.join()
-    say(ended)
+    report(ended)
 
 
-def work_in_tasks(coord: Any, say: Callable[[Any], Any]) -> None:
-    """Runners of an event loop, which fail."""
+def work_in_tasks(coord: Any, report: Callable[[Any], Any]) -> None:
+    """A runner of an event loop fails, and the block around it raises that."""
+
+    async def op() -> None:
+        raise ValueError("a bad example")
 
     async def main() -> None:
-        queue = aioqueue.FIFOQueue(2)
+        async with coord.aio as stopping:
+            stopping.start(aioqueue.QueueRunner(aioqueue.FIFOQueue(2), [op]))
+            await stopping.wait_for_stop()
 
-        async def op() -> None:
-            if coord.should_stop():
-                raise AssertionError
-            raise ValueError("a bad example")
-
-        async with coord.aio:
-            coord.aio.start(aioqueue.QueueRunner(queue, [op]))
-            await coord.aio.wait_for_stop()
-
+    run = loops()[report("which event loop?")]
     with contextlib.suppress(ExceptionGroup):
-        asyncio.run(main())
-    say(repr(coord))
+        run(main)
+    report(repr(coord))
 
 
-def run_runners(coord: Any, say: Callable[[Any], Any]) -> None:
+def wait_in_a_task(coord: Any, report: Callable[[Any], Any]) -> None:
+    """A task waits at a queue that nobody fills, while the block waits for a stop."""
+    ended: list[str] = []
+    quiet = aioqueue.FIFOQueue(2)
+
+    async def op() -> None:
+        try:
+            await quiet.dequeue()
+        except BaseException as error:
+            ended.append(type(error).__name__)
+            raise
+
+    async def main() -> None:
+        async with coord.aio as stopping:
+            stopping.start(aioqueue.QueueRunner(aioqueue.FIFOQueue(2), [op]))
+            while not quiet.statistics().waiting_dequeues:
+                await anyio.lowlevel.checkpoint()
+            report("waiting")
+            await stopping.wait_for_stop()
+
+    run = loops()[report("which event loop?")]
+    run(main)
+    report(len(ended))
+
+
+def loops() -> dict[str, Callable[..., Any]]:
+    """What runs a coroutine function, by the name of the event loop."""
+
+    def run_in_trio(main: Any) -> None:
+        import trio
+
+        trio.run(main)
+
+    def run_in_uvloop(main: Any) -> None:
+        import uvloop
+
+        uvloop.run(main())
+
+    return {
+        "asyncio": lambda main: asyncio.run(main()),
+        "uvloop": run_in_uvloop,
+        "trio": run_in_trio,
+    }
+
+
+def run_runners(coord: Any, report: Callable[[Any], Any]) -> None:
     """A runner of threads that is restarted once, and fails for good then."""
     queue = sync.FIFOQueue(2)
     calls: list[int] = []
@@ -218,33 +275,80 @@ def run_runners(coord: Any, say: Callable[[Any], Any]) -> None:
     runner = sync.QueueRunner(queue, [op], restart=aioqueue.Restart(1, backoff=0.0))
     for thread in runner.create_threads(coord=coord.sync, start=True):
         thread.join()
-    say(len(calls))
+    report(len(calls))
 
 
-def join_too(coord: Any, say: Callable[[Any], Any]) -> None:
-    """Join, and say what that raises."""
-    say("joining")
+def fill(coord: Any, report: Callable[[Any], Any]) -> None:
+    """Runners fill a shared queue, and one of this process, and wait for the stop then."""
+    shared = report("which queue?")
+    local = sync.FIFOQueue(100, name="local")
+    threads, filled = [], []
+    for queue in (shared.sync, local):
+        left, is_filled = iter(range(5)), threading.Event()
+
+        def op(queue: Any = queue, left: Any = left, is_filled: Any = is_filled) -> None:
+            for number in left:
+                queue.enqueue(number)
+                return
+            is_filled.set()
+            coord.sync.wait_for_stop()
+            raise aioqueue.OutOfRangeError
+
+        filled.append(is_filled)
+        threads += sync.QueueRunner(queue, [op]).create_threads(coord=coord.sync, start=True)
+    for one in filled:
+        one.wait()
+    report("filled")
+    for thread in threads:
+        thread.join()
+
+
+def fork(coord: Any, report: Callable[[Any], Any]) -> None:
+    """Fork twice while it takes part: one fork uses the coordinator, the other does not."""
+    with coord.stop_on_exception():
+        codes = []
+        for uses_it in (False, True):
+            pid = os.fork()
+            if not pid:
+                code = 1
+                try:
+                    if uses_it:
+                        with coord.stop_on_exception():
+                            code = int(coord.should_stop())
+                    _end_members()
+                    code = 0
+                finally:
+                    os._exit(code)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        report(codes)
+        report("working")
+        coord.sync.wait_for_stop()
+
+
+def join_too(coord: Any, report: Callable[[Any], Any]) -> None:
+    """Join, and report what that raises."""
+    report("joining")
     try:
         coord.sync.join()
     except ExceptionGroup as group:
-        say([repr(error) for error in group.exceptions])
+        report([repr(error) for error in group.exceptions])
     else:
-        say([])
+        report([])
 
 
-def learn_of_the_end(coord: Any, say: Callable[[Any], Any]) -> None:
+def learn_of_the_end(coord: Any, report: Callable[[Any], Any]) -> None:
     """Wait for a stop, then join; for the end of the owner."""
     coord.sync.wait_for_stop(0)
-    say("waiting")
+    report("waiting")
     coord.sync.wait_for_stop()
-    join_too(coord, say)
+    join_too(coord, report)
 
 
-def own(say_to: Connection) -> None:
+def own(connection: Connection) -> None:
     """Share a coordinator, and have it until the connection is closed."""
     coord = sync.Coordinator()
-    say_to.send(coord.share())
-    what = say_to.recv()
+    connection.send(coord.share())
+    what = connection.recv()
     if what == "exit":
         return
     os._exit(5)

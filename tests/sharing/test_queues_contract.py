@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from aioqueue.errors import DeadlineExceededError
 from tests.kit.bodies import Body, bodies_of
-from tests.kit.owners import PROCESS_WORLDS, InAnotherProcess, ThreadProcessWorld
+from tests.kit.owners import PROCESS_WORLDS, InAnotherProcess, Owner, ThreadProcessWorld
 from tests.kit.worlds import KINDS, Kind
 from tests.queues import (
     test_queue_core,
@@ -40,6 +41,9 @@ LEFT_OUT: dict[str, set[str]] = {
         "test_of_what_is_granted",
         "test_while_tasks_are_cancelled",
         "test_of_a_task_that_is_registered_while_it_waits",
+    },
+    "cancellations of one turn of the loop reach the owner one after the other": {
+        "test_the_next_in_line_is_served",
     },
     "the owner checks how much a batch can have, when it is asked for one": {
         "test_more_than_a_priority_queue_can_hold",
@@ -103,3 +107,20 @@ def test_is_that_of_one_process(
         lambda queue: owner.call(waiting_joins, getattr(queue, "face", queue)),
     )
     body.run(process_world, kind=kind)
+
+
+def test_without_time_to_wait_what_can_be_done_at_once_is_done(owner: Owner) -> None:
+    queue = owner.make("FIFOQueue", 20).sync
+    for number in range(20):
+        queue.enqueue(number, timeout=0)
+    with pytest.raises(DeadlineExceededError):
+        queue.enqueue(20, timeout=0)
+    assert [queue.dequeue(timeout=0) for _ in range(10)] == list(range(10))
+    assert queue.dequeue_many(10, timeout=0) == list(range(10, 20))
+    for call in (queue.dequeue, queue.join, queue.wait_closed):
+        with pytest.raises(DeadlineExceededError):
+            call(timeout=0)
+    queue.task_done(20)
+    queue.close()
+    queue.join(timeout=0)
+    queue.wait_closed(timeout=0)

@@ -472,7 +472,7 @@ class TestArrow:
             lambda: items(Series),  # type: ignore[arg-type]
             r"sequence: got the class Series; .*: items\(Series\(...\)\)",
         ),
-        (lambda: arrays([1], [2]), r"epochs: got \[2\]; .* arrays\(\(x, y\)\)"),  # type: ignore[arg-type]
+        (lambda: arrays([1], [2]), r"epochs: got \[2\]; .* arrays\(\(x, y\)\)"),  # type: ignore[call-overload]
         (
             lambda: from_iterable(Series({0: 1})),  # type: ignore[call-overload]
             r"iterable: got a Series, which has len\(\) and \[index\]; expected items\(dataset\)",

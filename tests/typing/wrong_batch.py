@@ -1,9 +1,30 @@
-"""Takes the batches of queues with dtypes for what they are not."""
+"""Takes the batches of queues with dtypes, and of pipelines, for what they are not."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import aioqueue
-from aioqueue import sync
+from aioqueue import inputs, sync
+
+
+@dataclass
+class Frame:
+    pixels: Any
+
+
+def frame(number: int) -> Frame:
+    return Frame([number])
+
+
+def train() -> None:
+    for batch in inputs.numbers(4).prepare(frame).batch(2):
+        print(batch.pixels.shape)
+        print(batch.label)  # WRONG
+    for pair in inputs.arrays(([1, 2], [3, 4])).batch(2):
+        print(pair["x"])  # WRONG
+    inputs.numbers(4).flat(frame)  # WRONG
 
 
 async def step() -> None:

@@ -1,4 +1,4 @@
-"""``tf.gfile`` and ``tf.io.gfile``: files right away; URLs need fsspec (``aioqueue[files]``)."""
+"""``tf.gfile`` and ``tf.io.gfile``: files right away; URLs need fsspec (the extra ``files``)."""
 
 from __future__ import annotations
 

@@ -170,6 +170,11 @@ class BlockStorage(Storage):
         tail.stop += n
         self._count += n
 
+    def row_memory(self, n: int) -> Columns | None:
+        if self._references or self.is_large(n) or n > self._block_rows:
+            return None
+        return allocate(self._components, n)
+
     def reserve(self, n: int) -> Block | None:
         block = self._pop_spare(n)
         if block is not None:

@@ -142,6 +142,11 @@ class Storage(ABC):
         """Add rows ``start`` to ``stop`` of a batch. They are copied, unless `fill` or `wrap` has
         made the batch."""
 
+    def row_memory(self, n: int) -> Columns | None:
+        """Return memory for n rows that a thread writes before they go in together; ``None``: one
+        by one they go in as fast, or must not share a copy."""
+        return None
+
     def reserve(self, n: int) -> Any:  # noqa: B027  # most need none
         """Reserve memory for `fill` to copy n rows to, if the storage has some."""
 

@@ -190,6 +190,8 @@ _LEFT: Final[Fields] = {
     **_START,
     "cut": _CUT,
     "ended": Field(pairs_of(is_number, is_number), "a list of pairs of numbers"),
+    "files": Field(list_of(list_of(is_number)), "a list of lists of numbers"),
+    "file_count": NUMBER,
 }
 """The items that a rank has left: the state of its ledger."""
 
@@ -225,13 +227,16 @@ def worker_fields(entry: dict[str, Any], arguments: Mapping[str, Any]) -> dict[s
     return entry
 
 
-def blank_read(*, is_addressed: bool, is_async: bool, has_ledger: bool) -> dict[str, Any]:
+def blank_read(
+    *, is_addressed: bool, is_async: bool, has_ledger: bool, by_file: bool = False
+) -> dict[str, Any]:
     """The empty fields of a source.
 
     Args:
         is_addressed: whether reading can begin at any item.
         is_async: whether a task of its own reads the source.
         has_ledger: whether a rank records which items are left.
+        by_file: whether ranks divide files.
     """
     read = READ.blank()
     if is_addressed:
@@ -239,6 +244,8 @@ def blank_read(*, is_addressed: bool, is_async: bool, has_ledger: bool) -> dict[
             del read[name]
     if not has_ledger:
         del read["left"]
+    elif not by_file:
+        del read["left"]["files"], read["left"]["file_count"]
     return {"read": read, **({"reading": READING.blank()} if is_async else {})}
 
 

@@ -24,7 +24,7 @@ from aioqueue.pipeline.stages.lengths import as_pipeline
 from aioqueue.pipeline.stages.read import Read
 from aioqueue.pipeline.stages.shard import Shard
 from aioqueue.sources.base import BaseSource
-from aioqueue.sources.shards import Rank
+from aioqueue.sources.shards import Rank, entries_of
 from aioqueue.sources.shuffling import derive_seed
 
 PipelineT = TypeVar("PipelineT", bound=BasePipeline[Any])
@@ -103,6 +103,8 @@ def checked(pipeline: PipelineT) -> PipelineT:
     _check_after_device(stages)
     _check_batches(source, stages)
     shards = [stage for stage in stages if isinstance(stage, Shard)]
+    if shards and shards[0].rank.by == "file":
+        entries_of(source, shards[0].rank)  # refuses a source that cannot divide files
     if len(shards) > 1:
         raise InvalidArgumentError("shard: got it twice; expected one rank per pipeline")
     if shards and stages[-1] is shards[0]:

@@ -9,7 +9,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
 from aioqueue.pipeline.stages.shard import rank_of
 from aioqueue.sources.base import BaseSource
-from aioqueue.sources.shards import EpochEntries
+from aioqueue.sources.shards import entries_of
 
 
 def as_pipeline(given: Any) -> BasePipeline[Any]:
@@ -37,5 +37,5 @@ def length_behind(stages: Iterable[BaseStage], rows: int | None) -> int | None:
 def length_of_source(given: Any) -> int | None:
     """How many rows an epoch of a pipeline or source has, where that is known."""
     pipeline = as_pipeline(given)
-    entries = EpochEntries(pipeline.source, rank_of(pipeline.stages))
+    entries = entries_of(pipeline.source, rank_of(pipeline.stages))
     return length_behind(pipeline.stages, entries.length())

@@ -21,12 +21,12 @@ class Shard(BaseStage):
     rank: Rank
 
     @classmethod
-    def of(cls, rank: Any, ranks: Any, uneven: Any) -> Shard:
-        return cls(Rank.checked(rank, ranks, uneven))
+    def of(cls, rank: Any, ranks: Any, uneven: Any, by: Any = "item") -> Shard:
+        return cls(Rank.checked(rank, ranks, uneven, by))
 
     def details(self) -> str:
-        rank, ranks, uneven = self.rank
-        return f"{rank} of {ranks}, uneven={uneven!r}"
+        rank, ranks, uneven, by = self.rank
+        return f"{rank} of {ranks}, uneven={uneven!r}" + (", by='file'" if by == "file" else "")
 
     def is_passthrough(self) -> bool:
         return True
@@ -39,7 +39,10 @@ class Shard(BaseStage):
         return None
 
     def fingerprint(self) -> dict[str, Any]:
-        return dict(self.rank._asdict())
+        found = dict(self.rank._asdict())
+        if self.rank.by == "item":
+            del found["by"]  # as in positions from before this option
+        return found
 
 
 def rank_of(stages: Iterable[BaseStage]) -> Rank:

@@ -49,7 +49,7 @@ from aioqueue.pipeline.state.document import (
     write_rest,
     write_tallies,
 )
-from aioqueue.sources.shards import EpochEntries, Rank
+from aioqueue.sources.shards import Rank, entries_of
 
 _HEAD: Final = Schema(
     {"epoch": COUNT, "batches": COUNT, "skip": COUNT, "handed": COUNT, "run": str, "stages": list},
@@ -97,9 +97,10 @@ def _blank_part(pipeline: BasePipeline[Any], *, has_ledger: bool) -> dict[str, A
     return {
         "source": found,
         **blank_read(
-            is_addressed=EpochEntries(source, rank).is_addressed,
+            is_addressed=entries_of(source, rank).is_addressed,
             is_async=source._is_async,
             has_ledger=has_ledger,
+            by_file=rank.by == "file",
         ),
         "stages": [
             _entry_of(stage, stages[at + 1 :], rank, has_ledger=has_ledger)

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import count, groupby, islice, pairwise, repeat, tee
-from typing import Any, ClassVar, Final, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Final, Protocol, TypeVar, cast, overload
 
 import numpy as np
 
@@ -132,6 +132,9 @@ class Sequential(BuiltinSource[T]):
     def _values_at(self, places: Iterable[int]) -> tuple[Iterator[T], Iterator[int]]:
         """Return in-memory items at some places, and their indices, both in this order."""
         found, copies = tee(places)
+        sequence: Any = self._sequence
+        if _is_range(sequence) and sequence == range(len(sequence)):
+            return cast(Iterator[T], found), copies  # each item is its own index
         values = map(self._sequence.__getitem__, found)
         return (map(_copied_if_shared, values) if self._has_mutable_items() else values), copies
 

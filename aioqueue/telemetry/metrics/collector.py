@@ -12,7 +12,7 @@ from functools import partial, reduce
 from itertools import count
 from math import inf
 from time import perf_counter, process_time, sleep, thread_time, time
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from aioqueue.base.display_text import on_one_line
 from aioqueue.queues.queue_core import QueueCore
@@ -32,6 +32,9 @@ from aioqueue.telemetry.metrics.snapshots import (
     final_stage_numbers,
 )
 from aioqueue.telemetry.metrics.watch import StagePart, Watch
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry.metrics.merging import ProcessNumbers
 
 _BUDGET: Final = 0.005
 """Share of the time that making snapshots on request may take."""
@@ -276,7 +279,32 @@ class Collector:
         if until == inf and frozen is not None:
             return frozen
         self._last = self._new_snapshot()
-        return self._last
+        elsewhere = self._watch.elsewhere
+        if elsewhere is None:
+            return self._last
+        from aioqueue.telemetry.metrics.merging import together  # most runs have one process
+
+        return together(self._last, elsewhere.numbers())
+
+    @synchronized
+    def numbers_here(self, is_shared: Callable[[QueueCore], bool]) -> ProcessNumbers:
+        """Return the numbers of this process alone.
+
+        Args:
+            is_shared: returns whether another process owns a queue.
+        """
+        from aioqueue.telemetry.metrics.merging import ProcessNumbers
+
+        self._last = self._new_snapshot()
+        names = _unique(series.name for series in self._queues.values())
+        return ProcessNumbers(
+            self._last,
+            frozenset(
+                name
+                for name, series in zip(names, self._queues.values(), strict=True)
+                if any(part.is_such(is_shared) for part in series.parts())
+            ),
+        )
 
     def _new_snapshot(self) -> Snapshot:
         now = perf_counter()
@@ -339,8 +367,9 @@ class Collector:
         queues of consecutive runs have one series, and those of concurrent runs have several.
         """
         if core.is_named:
-            self._add_queue(core, core.name, now)
-            return core.name
+            name = core.series_name or core.name
+            self._add_queue(core, name, now)
+            return name
         for number in count():
             key = (core.kind, number)
             parts = self._queues[key].parts() if key in self._queues else []
@@ -351,7 +380,7 @@ class Collector:
 
     def _add_queue(self, core: QueueCore, key: Hashable, now: float) -> None:
         if key not in self._queues:
-            self._queues[key] = _Series(core.name, final_queue_numbers)
+            self._queues[key] = _Series(core.series_name or core.name, final_queue_numbers)
         series = self._queues[key]
         if core.name != series.name:
             self._labels[core.name] = series.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Final
 
 from aioqueue.core.meters import Histogram
@@ -49,6 +50,10 @@ class QueuePart(EndingPart):
 
     def is_of(self, core: QueueCore) -> bool:
         return self._core() is core
+
+    def is_such(self, test: Callable[[QueueCore], bool]) -> bool:
+        core = self._core()
+        return core is not None and test(core)
 
     def leave(self) -> None:
         core = self._core()

@@ -19,6 +19,7 @@ from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.metrics.step_timer import StepMeter, StepMeters
 
 if TYPE_CHECKING:
+    from aioqueue.telemetry.metrics.merging import ProcessNumbers
     from aioqueue.telemetry.metrics.snapshots import StageNumbers
 
 _LOOP_TRACK: Final = "training step"
@@ -119,6 +120,19 @@ class Listener(Protocol):
         """Accept a stage. It must neither wait nor raise."""
 
 
+class OtherProcesses(Protocol):
+    """The other processes that take part in a run."""
+
+    def ask(self) -> None:
+        """Ask them for their numbers, which come later."""
+
+    def wait(self) -> None:
+        """Wait, for a limited time, for what was asked."""
+
+    def numbers(self) -> Iterable[ProcessNumbers]:
+        """Return the latest numbers of each process, and of those that have ended together."""
+
+
 class Watch:
     """The stages of a coordinator or a pipeline, as they appear.
 
@@ -144,6 +158,8 @@ class Watch:
         """Called in the loop with the number of each step that has ended, from 0."""
         self.last_queue: str | None = None
         """Name of the queue that the loop reads, if known."""
+        self.elsewhere: OtherProcesses | None = None
+        """The other processes of the run, once its coordinator is shared."""
 
     @synchronized
     def add(self, *stages: StagePart) -> None:

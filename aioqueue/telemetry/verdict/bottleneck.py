@@ -387,6 +387,13 @@ def _own_loop(interval: Interval) -> Verdict:
     then set the pace.
     """
     most = _main_function(interval.functions_within(None), interval.step.preparing)
+    if most is not None and most.now.kind == "dataset":
+        mean = _format_duration(most.service.mean)
+        what = (
+            f"the loop's own thread makes its batches of {most.now.name}, at {mean} each: give the"
+            " loader workers (num_workers=2)"
+        )
+        return _verdict(interval, "stage", what, advice="more workers", name=most.now.name)
     is_worth_it = 1 - interval.step.waits > _PREFETCH_PAYS
     if most is None or is_worth_it:
         own = ", and spends most of that time in" if most is not None else ""

@@ -13,6 +13,7 @@ from aioqueue.sources.source_reader import combine_errors
 from aioqueue.workers.executor import Executor
 from aioqueue.workers.executors.worker_threads import (
     BufferedDelivery,
+    ExampleWriter,
     OrderedDelivery,
     SimpleDelivery,
     ThreadDelivery,
@@ -20,7 +21,7 @@ from aioqueue.workers.executors.worker_threads import (
     ThreadSource,
     WorkerThreads,
 )
-from aioqueue.workers.flow_control import Pending, Tally
+from aioqueue.workers.flow_control import Pending, ReadPace, Tally
 from aioqueue.workers.job import Job, NothingMore
 from aioqueue.workers.timing import InProgress, WorkerGauge
 from aioqueue.worlds.waker import is_free_threaded
@@ -147,12 +148,43 @@ class ThreadExecutor(Executor):
 
         It repeats the code of several methods, because their calls would cost more than the work.
         """
+        delivery, pace = self._delivery, self._source.pace
+        writer = None if pace is None else delivery.element_writer()
+        if pace is None or writer is None:
+            self._take_single_turns(in_progress, tally, None, ReadPace())
+            return
+        try:
+            self._take_single_turns(in_progress, tally, writer, pace)
+        finally:
+            try:
+                if writer.arrivals.filled:
+                    delivery.collect(writer, tally)
+            finally:
+                writer.close()
+
+    def _take_single_turns(
+        self, in_progress: InProgress, tally: Tally, writer: ExampleWriter | None, pace: ReadPace
+    ) -> None:
+        """Do so.
+
+        Args:
+            in_progress: the worker's.
+            tally: the worker's.
+            writer: enqueues examples together while items are quick; ``None``: one by one.
+            pace: shows whether they are.
+        """
         job, call, take, ahead = self._job, self._job.call, self._source.take, self._source.ahead
         gauge, roster, deliver_single = job.gauge, job.roster, self._delivery.deliver_single
         take_ahead, now = ahead.popleft, perf_counter
         # Otherwise `ItemCall.examples`, or what stands for it, makes the call.
         is_direct = self._is_here and not call.takes_rng
         has_ends, complete_types = job.by_item, call.complete_types
+        is_quick = False  # as of the latest read: from then on, examples are written together
+        delivery = self._delivery
+        if writer is not None:
+            arrivals, write = writer.arrivals, writer.write
+            columns, rows, marks = arrivals.columns, arrivals.rows, arrivals.marks
+            mark = marks.append
         seconds = inf
         in_progress.failures = 0
         while not gauge.is_on:
@@ -165,6 +197,7 @@ class ThreadExecutor(Executor):
                     item = take(None, seconds)
             else:
                 item = take(None, seconds)
+                is_quick = writer is not None and pace.is_quick
             value = item[1]
             in_progress.began = now()  # as `InProgress.begin`
             in_progress.item = item
@@ -187,11 +220,35 @@ class ThreadExecutor(Executor):
                         (made,), is_example = made, True
             except BaseException as raised:
                 in_progress.item = None
+                if writer is not None and arrivals.filled:
+                    delivery.collect(writer, tally)  # those before it
                 # Give the exception's result no name here: its traceback refers to this frame.
                 delay = job.item_failed(item, raised, 1)
             else:
                 if not ahead:  # then this worker may read next, and needs the measure
                     seconds = now() - in_progress.began
+                if writer is not None:
+                    if is_example and is_quick:
+                        in_progress.item = None
+                        try:
+                            write(columns, arrivals.filled, made)
+                        except BaseException as error:
+                            if arrivals.filled:
+                                delivery.collect(writer, tally)
+                            delivery.not_written(item, error)
+                            continue
+                        mark(None)
+                        # From here on, another thread may take it in.
+                        arrivals.filled = filled = arrivals.filled + 1
+                        # First the count, then the check: see `ThreadSource._sleep`.
+                        tally.count += 1
+                        if len(marks) >= arrivals.limit or filled == rows:
+                            delivery.collect(writer, tally)
+                        if job.is_room_awaited:
+                            job.notify_room()
+                        continue
+                    if arrivals.filled:
+                        delivery.collect(writer, tally)  # they come first
                 if is_example:
                     in_progress.item = None
                     deliver_single(item, made, tally)

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from math import inf
 from time import perf_counter
-from typing import Any
+from typing import Any, Final, Protocol
 
 from aioqueue import QueueClosedError, sync
 from aioqueue.base.arguments import EnqueueOp
@@ -290,6 +290,18 @@ def _raising(error: BaseException) -> Generator[Item, None, None]:
         del error  # its traceback contains this frame
 
 
+class ExampleWriter(Protocol):
+    """What the queue offers to enqueue many elements of one thread together."""
+
+    arrivals: Any
+    write: Callable[[Any, int, Any], object]
+    lost: int
+
+    def collect(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class ThreadDelivery:
     """Enqueues examples from threads, waiting if the queue is full."""
 
@@ -330,6 +342,36 @@ class ThreadDelivery:
             BaseException: what ends the worker.
         """
         raise NotImplementedError
+
+    def element_writer(self) -> ExampleWriter | None:
+        """Return what enqueues the examples of quick items together, for one worker; ``None`` if
+        each has to be enqueued by itself."""
+        return None
+
+    def not_written(self, item: Item, error: BaseException) -> None:
+        """Handle an example that is wrong, so that it was not written.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        prepared = Prepared(item)
+        self._job.not_enqueued(prepared, error)
+        self._job.item_delivered(prepared)
+
+    def collect(self, writer: ExampleWriter, tally: Tally) -> None:
+        """Enqueue the examples that were written.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        try:
+            writer.collect()
+        except QueueClosedError:
+            tally.count -= writer.lost
+            raise self._job.nothing_more() from None
+        except BaseException:
+            tally.count -= writer.lost
+            raise
 
     def flush(self) -> None:
         """Do nothing at the end of a worker: there is no buffer to flush."""
@@ -383,6 +425,9 @@ class SimpleDelivery(ThreadDelivery):
         # A resumed pipeline must not count what an earlier run has counted, as a tally would.
         return not self._job.fits and self._job.progress.is_known is None
 
+    def element_writer(self) -> ExampleWriter | None:
+        return None if self._by_item else self._job.into.sync._element_writer(_MOST_TOGETHER)
+
     def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
         try:
             to_row, try_enqueue = self._to_row, self._try_enqueue
@@ -392,9 +437,7 @@ class SimpleDelivery(ThreadDelivery):
             if not try_enqueue(example if to_row is None else to_row(example)):
                 self._enqueue(example)
         except BaseException as error:
-            prepared = Prepared(item)
-            self._job.not_enqueued(prepared, error)
-            self._job.item_delivered(prepared)
+            self.not_written(item, error)
         else:
             # First the count, then the check: see `ThreadSource._sleep`.
             tally.count += 1
@@ -405,6 +448,10 @@ class SimpleDelivery(ThreadDelivery):
 def never_enqueue(row: Any) -> bool:
     """Return false: the queue has an `enqueue` of its own, which has to be called."""
     return False
+
+
+_MOST_TOGETHER: Final = 64
+"""The most examples that a worker enqueues together."""
 
 
 class OrderedDelivery(SimpleDelivery):
@@ -420,6 +467,9 @@ class OrderedDelivery(SimpleDelivery):
         self._next = 0  # the number of the next item to enqueue; of who has the turn
         self._turn = threading.Lock()
         job.early = self._held
+
+    def element_writer(self) -> ExampleWriter | None:
+        return None
 
     def deliver(self, prepared: Prepared) -> None:
         if self._by_item:

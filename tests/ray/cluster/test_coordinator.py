@@ -414,6 +414,8 @@ def test_it_cannot_be_sent(coord: Any, cluster: Any) -> None:
     for face in (coord, coord.sync):
         with pytest.raises(TypeError, match="cannot be sent elsewhere"):
             pickle.dumps(face)
+        with pytest.raises(TypeError, match="make one there with the same name"):
+            face.share()
 
 
 @pytest.mark.parametrize(

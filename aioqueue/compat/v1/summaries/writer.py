@@ -75,7 +75,7 @@ def _made_directory(logdir: Any) -> str:
 
 
 class FileWriter:
-    """Writes event files by tensorboardX (``aioqueue[summaries]``) or PyTorch; else nothing."""
+    """Writes event files by tensorboardX (the extra ``summaries``) or PyTorch; else nothing."""
 
     def __init__(
         self,

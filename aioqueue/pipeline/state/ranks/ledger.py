@@ -23,7 +23,13 @@ from aioqueue.pipeline.nodes.node import Taken
 from aioqueue.pipeline.nodes.progress import packed, unpacked
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, State
 from aioqueue.sources.base import BaseSource
-from aioqueue.sources.shards import EpochEntries, EpochStart, Rank, RemainingItems
+from aioqueue.sources.file_parts import (
+    FileSegment,
+    partly_delivered,
+    segments_between,
+    segments_in,
+)
+from aioqueue.sources.shards import EpochEntries, EpochStart, Rank, RemainingItems, entries_of
 from aioqueue.system.locks import synchronized
 
 MOST_APART: Final = 16
@@ -84,6 +90,10 @@ class _Epoch:
         self._starts: list[EpochStart] = []  # where a source without random access can begin
         self.count: int | None = None
         """How many items the epoch has, once that is known."""
+        self.files: list[FileSegment] | None = None
+        """In a copy: where its files begin, if ranks divide these."""
+        self.file_count = 0
+        """In a copy: how many files the rank has."""
 
     @property
     def taken(self) -> int:
@@ -153,6 +163,10 @@ class _Epoch:
         if before:
             start = self._starts[before - 1]
             state |= {"start": start.number, "start_place": start.place}
+        if self.files is not None:
+            first = left[0] if left else self._upto
+            state["files"] = [list(one) for one in segments_between(self.files, first, self._upto)]
+            state["file_count"] = self.file_count
         cuts = {number: cut for number, cut in self._done.items() if cut}
         return {**state, "cut": cut_state(cuts)} if cuts else state
 
@@ -184,6 +198,7 @@ class RankLedger:
         self._lock = shared.lock
         self._shared = shared
         self._entries = entries
+        entries.keep_segments()
         self._cuts = cuts
         self._epochs: dict[int, _Epoch] = {}
         # How many items ended epochs had. Another rank may still be in one of them when the
@@ -210,10 +225,16 @@ class RankLedger:
 
         The caller holds the lock.
         """
-        return self._epoch(epoch).copied(), self._ended.copy()
+        copied, entries = self._epoch(epoch).copied(), self._entries
+        copied.files = entries.segments(epoch)
+        if copied.files is not None:
+            copied.file_count = entries.counted(epoch, copied.taken)
+        return copied, self._ended.copy()
 
     def restore(self, epoch: int, state: State) -> None:
         self._epoch(epoch).restore(state)
+        if "files" in state:
+            self._entries.restore_segments(epoch, segments_in(state))
         self._ended = dict(state.get("ended", ()))
 
     def forget(self, epoch: int) -> None:
@@ -221,8 +242,10 @@ class RankLedger:
         # A slower rank may save its position in an epoch that this one has ended. The merge then
         # needs to know how many items this rank had there: all of them are done.
         for number in [one for one in self._epochs if one < epoch]:
-            self._ended[number] = self._epochs.pop(number).taken
+            taken = self._epochs.pop(number).taken
+            self._ended[number] = self._entries.counted(number, taken)
         self._ended = {at: one for at, one in self._ended.items() if at >= epoch - MOST_APART}
+        self._entries.forget(epoch)
 
     def _epoch(self, epoch: int) -> _Epoch:
         found = self._epochs.get(epoch)
@@ -278,7 +301,7 @@ class RunItemNames:
     def open(self, source: BaseSource[Any], rank: Rank) -> tuple[EpochEntries, ItemNames]:
         """The items of the next source, and what labels them."""
         self._count += 1
-        return EpochEntries(source, rank), ItemNames(self._count - 1)
+        return entries_of(source, rank), ItemNames(self._count - 1)
 
 
 class RunLedgers:
@@ -303,8 +326,11 @@ class RunLedgers:
         """The items of the next source, and their ledger."""
         at = len(self._ledgers)
         found = {epoch: one["sources"][at] for epoch, one in self._epochs.items()}
-        entries = EpochEntries(source, rank, {at: rest_of(one) for at, one in found.items()})
         cuts = {epoch: cut_of(one.get("cut", ())) for epoch, one in found.items()}
+        rests = {at: rest_of(one) for at, one in found.items()}
+        entries = entries_of(source, rank, rests, cuts)
+        if rank.by == "file":
+            cuts = {epoch: partly_delivered(parts) for epoch, parts in cuts.items()}
         shared = _Shared(self._lock, self._loss.note, at)
         self._ledgers.append(RankLedger(shared, entries, cuts))
         return entries, self._ledgers[-1]

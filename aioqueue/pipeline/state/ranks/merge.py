@@ -35,6 +35,7 @@ from aioqueue.pipeline.state.checkpoint import (
 )
 from aioqueue.pipeline.state.document import shard_in
 from aioqueue.pipeline.state.ranks.ledger import MOST_APART, cut_of, cut_state, rest_of, start_of
+from aioqueue.sources.file_parts import left_in_files, segments_in
 from aioqueue.sources.shards import WHOLE, RemainingItems
 
 _NO_LEDGER: Final = "only `async for` can iterate over its source"
@@ -311,7 +312,7 @@ def _merged(ranks: Sequence[_Rank], epoch: int) -> State | None:
     earlier = before["sources"] if before else [None] * max(len(one.ledgers) for one in ranks)
     drops = (shard_in(ranks[0].fingerprint) or {})["uneven"] == "drop"
     sources = [
-        _left_of_source([one.left(epoch, at) for one in ranks], rest, drops=drops)
+        _left_of_source([_in_files(one.left(epoch, at)) for one in ranks], rest, drops=drops)
         for at, rest in enumerate(earlier)
     ]
     # In lockstep all counts are equal. Otherwise use the largest: batches are numbered from there.
@@ -321,6 +322,26 @@ def _merged(ranks: Sequence[_Rank], epoch: int) -> State | None:
     if before is None and not batches and all(one["upto"] == 0 for one in sources):
         return None
     return {"batches": batches, "sources": sources}
+
+
+def _in_files(left: State) -> State:
+    """Return what a rank has left in files, if it reads whole files; otherwise as it is.
+
+    What is left is then dealt out in the same way, with files in the place of items, and with
+    records as their parts.
+    """
+    if "files" not in left:
+        return left  # items; or an epoch that has ended or has not begun, in files already
+    count = left["file_count"] if "count" in left else None
+    begun, upto, cuts = left_in_files(
+        segments_in(left),
+        unpacked(left["missing"]),
+        left["upto"],
+        cut_of(left.get("cut", ())),
+        count,
+    )
+    state: State = {"missing": packed(begun), "upto": upto, "cut": cut_state(cuts)}
+    return state if count is None else {**state, "count": count}
 
 
 def _left_of_source(lefts: Sequence[State], before: State | None, *, drops: bool) -> State:

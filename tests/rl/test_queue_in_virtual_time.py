@@ -13,7 +13,7 @@ import pytest
 
 import aioqueue
 from aioqueue.rl import Retry, RolloutQueue
-from aioqueue.rl.machine import Call, Effects, RolloutMachine
+from aioqueue.rl.machine import Effects, RolloutCall, RolloutMachine
 from tests.rl.kit import run_virtually
 from tests.rl.test_queue import check_sums
 
@@ -70,7 +70,7 @@ class Simulation:
             assert self.machine.enter(call)
             self._after(latency(call.group.prompt, call.index), self._finish, call)
 
-    def _finish(self, call: Call) -> Effects:
+    def _finish(self, call: RolloutCall) -> Effects:
         return self.machine.finished(call)
 
     def _rest(self, effects: Effects) -> None:
@@ -120,7 +120,7 @@ async def by_the_face(
 def test_the_face_does_what_the_machine_decides(
     order: Any, steps_ahead: float, stale: dict[str, Any]
 ) -> None:
-    """The same prompts and ages in each batch, with a trainer that is slower, and one that is not."""
+    """The same prompts and ages in each batch, with a slow trainer and with a quick one."""
     if stale:
         stale = {**stale, "max_staleness": math.ceil(steps_ahead) + 1}
     for training in (0.5, 6.0):
@@ -191,7 +191,7 @@ class Chaos:
             if self.random.random() < 0.1:
                 rollout.frozen()
             rollout.mark(3)
-            return rollout.index
+            return int(rollout.index)
         finally:
             self.running -= 1
 
@@ -234,7 +234,7 @@ class Chaos:
             batch.done()
 
     async def publish(self) -> None:
-        drain = self.random.choice([False, False, True, "safe"])
+        drain: Any = self.random.choice([False, False, True, "safe"])
         async with self.rollouts.publishing(drain=drain):
             self.is_publishing = True
             try:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib.util
 import multiprocessing
 import os
 import pickle
+import random
 import re
 import signal
 import sys
@@ -19,7 +22,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from tests.kit.processing import start_the_forkserver
-from tests.kit.worlds import PATIENCE, spin_until
+from tests.kit.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
 from tests.sharing import members as does
 from tests.sharing.members import FORKSERVER, STARTS, Member, members
 
@@ -41,7 +44,12 @@ def start() -> Iterator[Start]:
 def coord() -> Iterator[Any]:
     shared = sync.Coordinator().share()
     yield shared
-    shared._core.shared.end()  # pytest keeps it for longer than its thread may live
+    end(shared)
+
+
+def end(coord: Any) -> None:
+    """Share it no longer, and end its thread: pytest keeps it for longer than that may live."""
+    coord._core.shared.end()
 
 
 def failures(coord: Any) -> list[BaseException]:
@@ -56,11 +64,11 @@ def failures(coord: Any) -> list[BaseException]:
 @pytest.mark.parametrize("how", [pytest.param(one, marks=pytest.mark.slow) for one in STARTS])
 def test_a_stop_reaches_every_worker_of_every_process(coord: Any, start: Start, how: str) -> None:
     started = [start(does.work, coord, how) for _ in range(2)]
-    assert [one.heard() for one in started] == ["working"] * 2
+    assert [one.reported() for one in started] == ["working"] * 2
     for one in started:
         one.answer()
     coord.request_stop()
-    assert [one.heard() for one in started] == ["stopped"] * 2
+    assert [one.reported() for one in started] == ["stopped"] * 2
     for one in started:
         one.answer()
     assert failures(coord) == []
@@ -69,11 +77,11 @@ def test_a_stop_reaches_every_worker_of_every_process(coord: Any, start: Start, 
 
 def test_a_stop_elsewhere_reaches_this_process_and_all_others(coord: Any, start: Start) -> None:
     worker = start(does.work, coord)
-    worker.heard()
+    worker.reported()
     worker.answer()
     start(does.stop, coord)
     assert coord.wait_for_stop(PATIENCE)
-    assert worker.heard() == "stopped"
+    assert worker.reported() == "stopped"
     worker.answer()
     assert failures(coord) == []
 
@@ -104,20 +112,20 @@ def test_an_exception_that_ends_a_process_is_raised(coord: Any, start: Start, ho
 
 
 @pytest.mark.parametrize(
-    ("what", "says"),
+    ("what", "text"),
     [
         (does.exit_with_a_code, "has ended with exit code 3"),
         (does.vanish, "has ended with exit code 4"),
     ],
 )
-def test_an_exit_code_is_a_failure(coord: Any, start: Start, what: Any, says: str) -> None:
+def test_an_exit_code_is_a_failure(coord: Any, start: Start, what: Any, text: str) -> None:
     doomed = start(what, coord)
     pid = doomed.pid
     assert coord.wait_for_stop(PATIENCE)
     (error,) = failures(coord)
     assert isinstance(error, aioqueue.WorkerDiedError)
     assert re.search(
-        rf"^the coordinator of process {os.getpid()}: process {pid} .*{says}$", str(error)
+        rf"^the coordinator of process {os.getpid()}: process {pid} .*{text}$", str(error)
     )
 
 
@@ -134,22 +142,23 @@ def test_a_killed_process_is_reported_with_its_signal(
     coord: Any, start: Start, is_working: bool
 ) -> None:
     doomed = start(does.work if is_working else does.hold, coord)
-    doomed.heard()
+    doomed.reported()
     doomed.kill()
     (error,) = (
         failures(coord) if is_working else (coord.wait_for_stop(PATIENCE), *failures(coord))[1:]
     )
     assert isinstance(error, aioqueue.WorkerDiedError)
+    assert error.exitcode == -signal.SIGKILL
     text = str(error)
     assert f"process {doomed.pid} (" in text
     assert text.endswith("was killed by SIGKILL")
-    assert ("1 worker (MainThread) process" in text) == is_working
+    assert ("1 worker (MainThread) died: process" in text) == is_working
 
 
-def test_who_has_waited_for_a_process_does_not_hide_its_signal(coord: Any, start: Start) -> None:
+def test_a_process_that_was_waited_for_still_has_its_signal(coord: Any, start: Start) -> None:
     """Its parent asks the kernel for the status, which then forgets it."""
     doomed = start(does.hold, coord)
-    doomed.heard()
+    doomed.reported()
     doomed.kill()
     assert doomed.end() == -signal.SIGKILL
     assert coord.wait_for_stop(PATIENCE)
@@ -158,7 +167,7 @@ def test_who_has_waited_for_a_process_does_not_hide_its_signal(coord: Any, start
 
 def test_terminating_a_process_after_the_stop_is_no_failure(coord: Any, start: Start) -> None:
     kept = start(does.hold, coord)
-    kept.heard()
+    kept.reported()
     coord.request_stop()
     kept.process.terminate()
     kept.end()
@@ -167,7 +176,7 @@ def test_terminating_a_process_after_the_stop_is_no_failure(coord: Any, start: S
 
 def test_ctrl_c_in_a_process_is_a_stop(coord: Any, start: Start) -> None:
     worker = start(does.press_ctrl_c, coord)
-    worker.heard()
+    worker.reported()
     worker.answer()
     os.kill(worker.pid, signal.SIGINT)
     assert coord.wait_for_stop(PATIENCE)
@@ -177,26 +186,40 @@ def test_ctrl_c_in_a_process_is_a_stop(coord: Any, start: Start) -> None:
 
 def test_a_join_waits_for_the_workers_of_all_processes(coord: Any, start: Start) -> None:
     worker = start(does.work, coord)
-    worker.heard()
+    worker.reported()
     joining = threading.Thread(target=coord.join)
     joining.start()
     spin_until(lambda: bool(coord._core._waiting_joins))
     assert joining.is_alive()
     worker.answer()
     coord.request_stop()
-    worker.heard()
+    worker.reported()
     joining.join(PATIENCE)
     assert not joining.is_alive()
     worker.answer()
 
 
+def test_a_join_waits_for_threads_that_were_registered_before_they_started(
+    coord: Any, start: Start
+) -> None:
+    """Until they end, and not until something else changes."""
+    other = start(does.work_in_a_late_thread, coord)
+    other.reported()
+    joining = threading.Thread(target=coord.join)
+    joining.start()
+    spin_until(lambda: bool(coord._core._waiting_joins))
+    other.answer()
+    joining.join(PATIENCE)
+    assert not joining.is_alive()
+
+
 def test_joins_in_several_processes_do_not_wait_for_each_other(coord: Any, start: Start) -> None:
     others = [start(does.join_too, coord) for _ in range(2)]
     for one in others:
-        one.heard()
+        one.reported()
         one.answer()
     assert failures(coord) == []
-    assert [one.heard() for one in others] == [[], []]
+    assert [one.reported() for one in others] == [[], []]
     for one in others:
         one.answer()
 
@@ -204,11 +227,11 @@ def test_joins_in_several_processes_do_not_wait_for_each_other(coord: Any, start
 def test_a_failure_here_is_raised_in_every_process(coord: Any, start: Start) -> None:
     others = [start(does.join_too, coord) for _ in range(2)]
     for one in others:
-        one.heard()
+        one.reported()
     coord.request_stop(KeyError("here"))
     for one in others:
         one.answer()
-    assert [one.heard() for one in others] == [["KeyError('here')"]] * 2
+    assert [one.reported() for one in others] == [["KeyError('here')"]] * 2
     assert [repr(error) for error in failures(coord)] == ["KeyError('here')"]
     for one in others:
         one.answer()
@@ -216,7 +239,7 @@ def test_a_failure_here_is_raised_in_every_process(coord: Any, start: Start) -> 
 
 def test_request_stop_with_a_failure_elsewhere(coord: Any, start: Start) -> None:
     other = start(does.stop_with_a_failure, coord)
-    assert other.heard() == "True"
+    assert other.reported() == "True"
     other.answer()
     assert coord.should_stop()  # it was acknowledged before the call returned
     assert [repr(error) for error in failures(coord)] == ["KeyError('lost')"]
@@ -225,7 +248,7 @@ def test_request_stop_with_a_failure_elsewhere(coord: Any, start: Start) -> None
 def test_a_late_process_learns_of_the_stop_and_of_the_failures(coord: Any, start: Start) -> None:
     coord.request_stop(KeyError("before"))
     late = start(does.stop_with_a_failure, coord)
-    assert late.heard() == "True"
+    assert late.reported() == "True"
     late.answer()
     spin_until(lambda: len(coord._core.failures()) == 2)
     assert [repr(error) for error in failures(coord)] == ["KeyError('before')", "KeyError('lost')"]
@@ -241,40 +264,95 @@ def test_what_began_before_it_was_shared_counts(start: Start) -> None:
     coord.request_stop(KeyError("before"))
     coord.share()
     other = start(does.join_too, coord)
-    other.heard()
+    other.reported()
     other.answer()
     spin_until(lambda: coord._core.connection.service._register.joining() == 1)
     go.set()
-    assert other.heard() == ["KeyError('before')"]
+    assert other.reported() == ["KeyError('before')"]
     other.answer()
     thread.join()
-    coord._core.shared.end()
+    end(coord)
 
 
 def test_registered_threads_of_a_process_are_woken_by_a_stop_here(coord: Any, start: Start) -> None:
     other = start(does.wait_in_a_queue, coord)
-    other.heard()
+    other.reported()
     other.answer()
     coord.request_stop()
-    assert other.heard() == ["cancelled"] * 2
+    assert other.reported() == ["cancelled"] * 2
     other.answer()
     assert failures(coord) == []
 
 
-@pytest.mark.parametrize("what", [does.work_in_tasks, does.run_runners])
-def test_runners_of_a_process_report_to_all(coord: Any, start: Start, what: Any) -> None:
-    other = start(what, coord)
-    assert other.heard() in (2, "<aioqueue.sync.Coordinator joined, 1 failure>")
+def test_a_runner_of_a_process_is_restarted_there_and_reports_to_all(
+    coord: Any, start: Start
+) -> None:
+    other = start(does.run_runners, coord)
+    assert other.reported() == 2
     other.answer()
     assert [repr(error) for error in failures(coord)] == ["ValueError('a bad example')"]
 
 
+def loops() -> list[Any]:
+    return [
+        pytest.param(
+            name,
+            marks=pytest.mark.skipif(
+                importlib.util.find_spec(name) is None, reason=f"{name} is not installed"
+            ),
+        )
+        for name in does.loops()
+    ]
+
+
+@pytest.mark.parametrize("loop", loops())
+def test_tasks_of_a_process_report_to_all(coord: Any, start: Start, loop: str) -> None:
+    other = start(does.work_in_tasks, coord)
+    other.reported()
+    other.answer(loop)
+    assert other.reported() == "<aioqueue.sync.Coordinator joined, 1 failure>"
+    other.answer()
+    assert [repr(error) for error in failures(coord)] == ["ValueError('a bad example')"]
+
+
+@pytest.mark.parametrize("loop", loops())
+def test_a_stop_here_ends_the_waits_of_tasks_elsewhere(coord: Any, start: Start, loop: str) -> None:
+    other = start(does.wait_in_a_task, coord)
+    other.reported()
+    other.answer(loop)
+    other.reported()
+    other.answer()
+    coord.request_stop()
+    assert other.reported() == 1
+    other.answer()
+    assert failures(coord) == []
+
+
+@pytest.mark.parametrize("world", [pytest.param(world, id=world.name) for world in TASK_WORLDS])
+def test_an_async_block_here_raises_what_failed_elsewhere(
+    start: Start, world: type[TaskWorld]
+) -> None:
+    if world.missing():
+        pytest.skip(world.missing())
+
+    async def main() -> None:
+        coord = aioqueue.Coordinator()
+        with pytest.raises(ExceptionGroup) as caught:
+            async with coord:
+                start(does.fail, coord.share())
+                await coord.wait_for_stop()
+        assert [repr(error) for error in caught.value.exceptions] == ["ValueError('a bad example')"]
+        end(coord)
+
+    world().run(main)
+
+
 def test_a_cleared_stop_is_cleared_everywhere(coord: Any, start: Start) -> None:
     worker = start(does.work, coord)
-    worker.heard()
+    worker.reported()
     worker.answer()
     coord.request_stop()
-    worker.heard()
+    worker.reported()
     coord.clear_stop()
     assert not coord.should_stop()
     worker.answer()
@@ -289,14 +367,14 @@ def test_a_cleared_stop_is_cleared_everywhere(coord: Any, start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "says"),
+    ("how", "text"),
     [
         ("kill", "was killed by SIGKILL"),
         ("vanish", "has ended with exit code 5"),
         ("exit", ""),
     ],
 )
-def test_the_end_of_the_owner_ends_all_waits(start: Start, how: str, says: str) -> None:
+def test_the_end_of_the_owner_ends_all_waits(start: Start, how: str, text: str) -> None:
     context: Any = multiprocessing.get_context(FORKSERVER)
     ours, theirs = context.Pipe()
     owner = context.Process(target=does.own, args=(theirs,))
@@ -304,20 +382,20 @@ def test_the_end_of_the_owner_ends_all_waits(start: Start, how: str, says: str) 
     coord = ours.recv()
     waiting = [start(does.learn_of_the_end, coord) for _ in range(2)]
     for one in waiting:
-        one.heard()
+        one.reported()
         one.answer()
     if how == "kill":
         owner.kill()
     else:
         ours.send(how)
     for one in waiting:
-        assert one.heard() == "joining"
+        assert one.reported() == "joining"
         one.answer()
-        errors = one.heard()
-        if says:
+        errors = one.reported()
+        if text:
             (error,) = errors
             assert error.startswith(f"WorkerDiedError('the coordinator of process {owner.pid}: ")
-            assert says in error
+            assert text in error
         else:
             assert errors == []
         one.answer()
@@ -353,6 +431,24 @@ def test_it_is_itself_where_it_is_unpickled_at_home(coord: Any) -> None:
 def test_one_that_is_not_shared_cannot_be_pickled() -> None:
     with pytest.raises(TypeError, match=r"coord\.share\(\)"):
         pickle.dumps(sync.Coordinator())
+
+
+def test_it_works_here_when_it_is_no_longer_shared(coord: Any, start: Start) -> None:
+    """As at the end of the process, while a thread still joins."""
+    other = start(does.learn_of_the_end, coord)
+    other.reported()
+    coord._core.shared.end()
+    other.answer()
+    assert other.reported() == "joining"
+    other.answer()
+    assert other.reported() == []
+    other.answer()
+    thread = threading.Thread(target=coord.wait_for_stop)
+    coord.register(thread)
+    thread.start()
+    coord.request_stop(KeyError("here"))
+    assert [repr(error) for error in failures(coord)] == ["KeyError('here')"]
+    assert coord.explain().processes == ()
 
 
 def test_its_thread_ends_with_it() -> None:
@@ -398,6 +494,18 @@ with coord:
         assert "ValueError: in the fork" in ran.stderr
 
 
+def test_a_fork_of_a_process_that_takes_part_ends_by_itself(coord: Any, start: Start) -> None:
+    """It neither reports for its parent, nor waits for an owner that does not know it."""
+    other = start(does.fork, coord)
+    assert other.reported() == [0, 0]
+    assert not coord.should_stop()
+    other.answer()
+    assert other.reported() == "working"
+    other.answer()
+    coord.request_stop()
+    assert failures(coord) == []
+
+
 def test_programs_find_it_by_its_name(start: Start) -> None:
     coord = sync.Coordinator()
     name = f"coordinator-{os.getpid()}"
@@ -418,7 +526,45 @@ raise KeyError("at the end")
     assert sync.connect(name) is coord
     (error,) = failures(coord)
     assert repr(error) == "KeyError('at the end')"
-    coord._core.shared.end()
+    end(coord)
+
+
+def test_ctrl_c_at_the_terminal_ends_all_processes_at_once() -> None:
+    """It reaches all of them. None reports that of another one as a failure."""
+    code = """
+import multiprocessing, os, signal, sys
+from aioqueue import sync
+
+
+def work(coord, connection):
+    with coord.stop_on_exception():
+        connection.send("working")
+        coord.wait_for_stop()
+
+
+if __name__ == "__main__":
+    os.setsid()
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    try:
+        with sync.Coordinator() as coord:
+            coord.share()
+            started = [context.Process(target=work, args=(coord, theirs)) for _ in range(3)]
+            for one in started:
+                one.start()
+            for one in started:
+                ours.recv()
+            os.killpg(0, signal.SIGINT)
+            coord.wait_for_stop()
+            coord.join()
+    except KeyboardInterrupt:
+        for one in started:
+            one.join()
+        print([one.exitcode for one in started], coord)
+"""
+    ran = does.program(code)
+    assert ran.stdout == "[1, 1, 1] <aioqueue.sync.Coordinator joined, 0 failures>\n", ran.stderr
+    assert "Died" not in ran.stderr
 
 
 # What it explains.
@@ -427,7 +573,7 @@ raise KeyError("at the end")
 def test_an_explanation_covers_all_processes(coord: Any, start: Start) -> None:
     started = [start(does.wait_in_a_queue, coord) for _ in range(2)]
     for one in started:
-        one.heard()
+        one.reported()
     found = coord.explain()
     assert sorted(one.pid for one in found.processes) == sorted(one.pid for one in started)
     for one in found.processes:
@@ -439,5 +585,100 @@ def test_an_explanation_covers_all_processes(coord: Any, start: Start) -> None:
         one.answer()
     coord.request_stop()
     for one in started:
-        one.heard()
+        one.reported()
         one.answer()
+
+
+# What a monitor counts.
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["running", "ended"])
+def test_the_numbers_of_all_processes_add_up(coord: Any, start: Start, ends: bool) -> None:
+    shared: Any = sync.FIFOQueue(100, name="shared")
+    shared.share()
+    started = [start(does.fill, coord) for _ in range(2)]
+    with coord.monitor() as monitor:
+        for one in started:
+            one.reported()
+            one.answer(shared)
+        for one in started:
+            one.reported()
+        if ends:
+            monitor._ask_elsewhere(wait=True)
+            coord.request_stop()
+            for one in started:
+                one.answer()
+                one.end()
+    found = monitor.snapshot()
+    assert {stage.name for stage in found.stages} == {"op", "op-2"}
+    assert sum(stage.delivered for stage in found.stages) == 20
+    local = found.queue("local")
+    assert local.enqueued == 10
+    assert local.size == (0 if ends else 10)
+    assert shared.size() == 10
+    assert found.queue("shared").enqueued == 10
+    shared.close()
+    if not ends:
+        for one in started:
+            one.answer()
+
+
+# At random.
+
+
+def _act(coord: Any, report: Callable[[Any], Any]) -> None:
+    """Do one of the things that workers do, soon or later."""
+    choice = random.Random(os.getpid())
+    pause = choice.random() * 0.02
+    match choice.randrange(6):
+        case 0:
+            with coord.stop_on_exception():
+                coord.sync.wait_for_stop(pause)
+                raise ValueError(os.getpid())
+        case 1:
+            with coord.stop_on_exception():
+                coord.sync.wait_for_stop(pause)
+        case 2:
+            with contextlib.suppress(ExceptionGroup):
+                coord.sync.join()
+        case 3:
+            coord.sync.wait_for_stop(pause)
+            coord.request_stop()
+        case 4:
+            threads = [threading.Thread(target=coord.sync.wait_for_stop) for _ in range(3)]
+            for thread in threads:
+                coord.register(thread)
+                thread.start()
+            for thread in threads:
+                thread.join()
+        case _:
+            with coord.stop_on_exception():
+                coord.sync.wait_for_stop()
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(i, marks=pytest.mark.slow) for i in range(4, 60))]
+)
+def test_processes_that_come_fail_and_are_killed(coord: Any, start: Start, seed: int) -> None:
+    """All of them end, and what is reported has happened."""
+    choice = random.Random(seed)
+    started = [start(_act, coord) for _ in range(choice.randint(2, 6))]
+    threading.Event().wait(choice.random() * 0.1)
+    killed = [one for one in started if choice.random() < 0.3]
+    for one in killed:
+        one.kill()
+    coord.wait_for_stop(0.1)
+    coord.request_stop()
+    errors = failures(coord)
+    codes = [one.end() for one in started]
+    assert all(code in (0, -signal.SIGKILL) for code in codes)
+    pids = {one.pid for one in started}
+    dead = {str(one.pid) for one in killed}
+    for error in errors:
+        if isinstance(error, ValueError):
+            assert error.args[0] in pids
+        else:
+            assert isinstance(error, aioqueue.WorkerDiedError)
+            assert "was killed by SIGKILL" in str(error)
+            assert any(f"process {pid} " in str(error) for pid in dead)
+    assert len({repr(error) for error in errors}) == len(errors), "reported twice"

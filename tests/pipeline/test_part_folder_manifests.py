@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import shutil
 from collections.abc import Callable, Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,16 @@ from aioqueue.inputs import load_position, numbers, save_position, to_json_lines
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 Place = tuple[str | int, ...]
-DELETED, FURTHER = object(), object()
+
+
+class Edit(Enum):
+    """What else is done to a field of a manifest than to give it a value."""
+
+    DELETED = "deleted"
+    FURTHER = "further"
+
+
+DELETED, FURTHER = Edit.DELETED, Edit.FURTHER
 VALUES: tuple[Any, ...] = (
     *(None, True, -1, 0, 2**70, 1.5, "x", "", [], {}, [[1, 2, 3]], [[1.5, 2]], ["5", "7"]),
     *({"x": 1}, DELETED, FURTHER),

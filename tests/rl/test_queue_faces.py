@@ -1,0 +1,182 @@
+"""The two faces of a `RolloutQueue`, forks, interrupts, and who sees whose context."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pickle
+import signal
+import threading
+import weakref
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+import aioqueue
+from aioqueue import sync
+from aioqueue.rl import Batch, RolloutQueue
+from tests.kit.worlds import AsyncioWorld, World
+from tests.rl.kit import Engine, Trainer, generating
+from tests.rl.test_queue import queue
+
+
+class TestFaces:
+    def test_each_leads_to_the_other(self) -> None:
+        rollouts = queue(4, name="grpo")
+        assert rollouts.aio is rollouts
+        assert rollouts.sync.aio is rollouts
+        assert rollouts.sync.sync.name == "grpo"
+        rollouts.sync.set(max_in_flight=3)
+        assert rollouts._core.machine.limit == 3
+        assert "RolloutQueue 'grpo', step 0, version 0, 0 groups" in repr(rollouts)
+
+    def test_the_blocking_face_refuses_an_event_loop(self) -> None:
+        async def main() -> None:
+            rollouts = queue(4).sync
+            for call in (rollouts.get, rollouts.publish, lambda: next(rollouts.batches())):
+                with pytest.raises(RuntimeError, match="event loop is running"):
+                    call()
+
+        asyncio.run(main())
+
+    def test_there_is_no_block(self) -> None:
+        rollouts: Any = queue(4)
+        with pytest.raises(TypeError, match="has no block"), rollouts.sync:
+            pass
+
+        async def enter() -> None:
+            async with rollouts:
+                pass
+
+        with pytest.raises(TypeError, match="has no block"):
+            asyncio.run(enter())
+
+    def test_a_timeout_leaves_the_batch(self) -> None:
+        engine = Engine(_threads(), holds=lambda prompt, rollout: True)
+        rollouts = queue(4)
+        with sync.Coordinator() as coordinator:
+            coordinator.start(rollouts.generate(engine.function))
+            with pytest.raises(TimeoutError, match=r"has waited its timeout of 0\.01 s"):
+                rollouts.sync.get(timeout=0.01)
+            engine.end_all()
+            assert rollouts.sync.get(timeout=20).step == 0
+
+    def test_a_coroutine_function_generates_for_a_plain_script(self) -> None:
+        rollouts = queue(8)
+
+        async def generate(prompt: int, rollout: Any) -> int:
+            await asyncio.sleep(0)
+            return prompt
+
+        trained = []
+        with sync.Coordinator() as coordinator:
+            (thread,) = coordinator.start(rollouts.generate(generate))
+            for batch in rollouts.sync.batches():
+                trained += [group.prompt for group in batch.groups]
+                with rollouts.sync.publishing("weights"):
+                    pass
+            assert len(rollouts.sync.evaluate([1, 2])) == 2
+        assert sorted(trained) == list(range(8))
+        assert not thread.is_alive()
+        assert rollouts.sync.policy.get() == (4, "weights")
+
+    def test_a_trainer_is_interrupted(self) -> None:
+        """Ctrl-C ends the wait of a plain script, and loses no batch."""
+        engine = Engine(_threads(), holds=lambda prompt, rollout: True)
+        rollouts = queue(4)
+        with sync.Coordinator() as coordinator:
+            coordinator.start(rollouts.generate(engine.function))
+
+            def press() -> None:
+                while not rollouts._core.waiting_takers():
+                    pass
+                os.kill(os.getpid(), signal.SIGINT)
+
+            presser = threading.Thread(target=press)
+            presser.start()
+            with pytest.raises(KeyboardInterrupt):
+                rollouts.sync.get()
+            presser.join()
+            assert not rollouts._core.takers
+            engine.end_all()
+            assert rollouts.sync.get().step == 0
+
+    def test_a_batch_can_be_sent(self, world: World) -> None:
+        async def body() -> None:
+            rollouts = queue(2)
+            async with generating(world, rollouts, Engine(world)):
+                batch = await Trainer(world, rollouts).get()
+                sent: Batch[Any, Any] = pickle.loads(pickle.dumps(batch.split(2)[1]))
+                assert sent.step == 0
+                assert [one.result for one in sent.groups[0].rollouts]
+                sent.done()
+                assert rollouts.statistics().held == 2
+            with pytest.raises(TypeError, match="cannot be pickled"):
+                pickle.dumps(rollouts)
+
+        world.run(body)
+
+
+def _threads() -> Any:
+    from tests.kit.worlds import ThreadWorld
+
+    return ThreadWorld()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_fork_has_no_queue_that_generates() -> None:
+    rollouts, fresh = queue(4), queue(4)
+    with sync.Coordinator() as coordinator:
+        coordinator.start(rollouts.generate(Engine(_threads()).function))
+        rollouts.sync.get()
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                assert "of another process" in repr(rollouts)
+                with pytest.raises(RuntimeError, match="fork"):
+                    rollouts.statistics()
+                assert fresh.statistics().admitted == 0
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert status == 0
+
+
+def test_no_rollout_sees_the_context_of_another(world: World) -> None:
+    async def body() -> None:
+        variable: ContextVar[str] = ContextVar("variable", default="nothing")
+        token = variable.set("of the program")
+        seen = []
+
+        def note(prompt: Any, rollout: Any) -> Any:
+            seen.append(variable.get())
+            variable.set(f"of {prompt}")
+            return prompt
+
+        engine = Engine(world, result=note)
+        rollouts = queue(20, max_in_flight=1)
+        async with generating(world, rollouts, engine):
+            await Trainer(world, rollouts).train_all()
+        variable.reset(token)
+        assert set(seen) == {"of the program"}
+
+    world.run(body)
+
+
+def test_nothing_keeps_a_queue_alive() -> None:
+    async def main() -> weakref.ref[Any]:
+        rollouts: RolloutQueue[int, Any] = queue(4)
+        world = AsyncioWorld()
+        async with generating(world, rollouts, Engine(world)):
+            await Trainer(world, rollouts).train_all()
+            await rollouts.evaluate([1])
+        str(aioqueue.explain())
+        return weakref.ref(rollouts._core)
+
+    core = asyncio.run(main())
+    gc.collect()
+    assert core() is None

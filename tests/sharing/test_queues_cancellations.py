@@ -1,0 +1,278 @@
+"""Calls of handles that are cancelled: each has happened, or it has not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioqueue import sync
+from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
+from aioqueue.sharing import owner
+from tests.kit.sharing import Child
+from tests.kit.worlds import spin_until
+
+Start = Callable[..., Child]
+
+
+def cancel_in_a_busy_loop(queue: Any, rounds: int) -> list[int]:
+    async def main() -> list[int]:
+        got: list[int] = []
+        chance = random.Random(1)
+        for _ in range(rounds):
+            task = asyncio.ensure_future(queue.dequeue())
+            await asyncio.sleep(0)
+            # The answer comes while the loop is busy.
+            time.sleep(chance.uniform(0, 0.0005))  # noqa: ASYNC251
+            if chance.random() < 0.5:
+                await asyncio.sleep(0)
+            task.cancel()
+            try:
+                got.append(await task)
+            except asyncio.CancelledError:
+                pass
+        return got
+
+    return asyncio.run(main())
+
+
+def test_no_element_is_lost_by_cancellations_of_a_busy_loop(child: Start) -> None:
+    queue = sync.FIFOQueue(1000).share()
+    queue.enqueue_many(range(300))
+    got = child(cancel_in_a_busy_loop, queue.aio, 200).result()
+    left = queue.dequeue_many(queue.size())
+    assert left == sorted(left)
+    assert sorted(got + left) == list(range(300))
+
+
+def cancel_enqueues(queue: Any, rounds: int) -> tuple[list[int], int]:
+    """Cancel enqueues around the moment when they go in; return those that say they are in."""
+
+    async def main() -> tuple[list[int], int]:
+        returned: list[int] = []
+        delivered = 0
+        for number in range(rounds):
+
+            async def put(number: int = number) -> None:
+                nonlocal delivered
+                await queue.enqueue(number)
+                returned.append(number)
+                try:
+                    await asyncio.sleep(0)
+                except asyncio.CancelledError:
+                    delivered += 1
+                    raise
+
+            task = asyncio.ensure_future(put())
+            await asyncio.sleep(0)
+            time.sleep(number % 5 * 0.0002)  # noqa: ASYNC251
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+        return returned, delivered
+
+    return asyncio.run(main())
+
+
+def test_a_cancelled_enqueue_has_put_nothing_in(child: Start) -> None:
+    """If it is in already, the call returns, and the cancellation comes at the next await."""
+    queue = sync.FIFOQueue(1000).share()
+    returned, delivered = child(cancel_enqueues, queue.aio, 200).result()
+    assert queue.dequeue_many(queue.size()) == returned
+    assert delivered == len(returned)
+
+
+def cancel_a_granted_dequeue(queue: Any, pipe: Any) -> None:
+    async def main() -> None:
+        task = asyncio.ensure_future(queue.dequeue())
+        await asyncio.sleep(0)
+        pipe.send("waits")
+        pipe.recv()  # the loop is blocked while the element is granted
+        task.cancel()
+        await asyncio.wait([task])
+        pipe.send(task.cancelled())
+
+    asyncio.run(main())
+
+
+def test_nobody_overtakes_an_element_that_goes_back(child: Start) -> None:
+    """The call raises only once the owner has the element again."""
+    queue = sync.FIFOQueue(10).share()
+    other = child(cancel_a_granted_dequeue, queue.aio, talks=True)
+    other.says()
+    spin_until(lambda: queue.statistics().waiting_dequeues == 1)
+    queue.enqueue_many(["first", "second"])
+    assert queue.statistics().granted == 1
+    other.pipe.send("cancel")
+    assert other.says()
+    assert queue.dequeue() == "first"
+
+
+def time_out(queue: Any, n: int) -> list[int]:
+    got: list[int] = []
+
+    def take() -> None:
+        chance = random.Random(threading.get_ident())
+        while True:
+            try:
+                got.append(queue.dequeue(timeout=chance.uniform(0, 0.0004)))
+            except DeadlineExceededError:
+                pass
+            except OutOfRangeError:
+                return
+
+    threads = [threading.Thread(target=take) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return got
+
+
+def test_timeouts_lose_nothing(child: Start) -> None:
+    queue = sync.FIFOQueue(10).share()
+    taking = child(time_out, queue, 500)
+    for number in range(500):
+        queue.enqueue(number)
+    queue.close()
+    assert sorted(taking.result()) == list(range(500))
+
+
+def time_out_while_full(queue: Any, rounds: int) -> list[int]:
+    put: list[int] = []
+    for number in range(rounds):
+        try:
+            queue.enqueue(number, timeout=number % 4 * 0.0002)
+            put.append(number)
+        except DeadlineExceededError as error:
+            assert error.enqueued == 0
+    queue.close()
+    return put
+
+
+def test_an_enqueue_that_times_out_is_not_in(child: Start) -> None:
+    queue = sync.FIFOQueue(1).share()
+    putting = child(time_out_while_full, queue, 200)
+    got = list(queue)
+    assert got == putting.result()
+
+
+def put_a_prefix(queue: Any) -> Any:
+    with pytest.raises(DeadlineExceededError) as error:
+        queue.enqueue_many(range(10), timeout=0.1)
+
+    async def cancelled() -> BaseException:
+        task = asyncio.ensure_future(queue.aio.enqueue_many(range(10, 20)))
+        await asyncio.wait([task], timeout=0.1)
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError as error:
+            return error
+        raise AssertionError("it was not cancelled")
+
+    found: Any = asyncio.run(cancelled())
+    return error.value.enqueued, found.enqueued, found.__notes__
+
+
+def test_a_batch_that_is_cancelled_says_how_many_rows_are_in(child: Start) -> None:
+    queue = sync.FIFOQueue(4).share()
+    first, second, notes = child(put_a_prefix, queue).result()
+    assert (first, second) == (4, 0)
+    assert notes == ["enqueue_many: 0 of 10 rows are in the queue"]
+    assert queue.dequeue_many(4) == [0, 1, 2, 3]
+
+
+def close_under_a_batch(queue: Any, pipe: Any) -> Any:
+    with pytest.raises(QueueClosedError) as error:
+        queue.enqueue_many(range(10))
+    return error.value.enqueued
+
+
+def test_a_batch_whose_queue_is_closed_says_so_too(child: Start) -> None:
+    queue = sync.FIFOQueue(4).share()
+    putting = child(close_under_a_batch, queue, talks=True)
+    spin_until(lambda: queue.statistics().waiting_enqueues == 1)
+    queue.close(cancel_pending_enqueues=True)
+    assert putting.result() == 4
+
+
+def cancel_large_answers(queue: Any, rounds: int) -> None:
+    async def main() -> None:
+        for _ in range(rounds):
+            task = asyncio.ensure_future(queue.aio.dequeue())
+            await asyncio.sleep(0)
+            spin_until(lambda: queue.statistics().granted == 1)
+            task.cancel()
+            await asyncio.wait([task])
+
+    asyncio.run(main())
+    queue.size()
+
+
+def test_cancelled_answers_give_their_memory_back(child: Start) -> None:
+    queue = sync.FIFOQueue(2).share()
+    queue.enqueue(np.zeros(1 << 17))
+    cancelling = child(cancel_large_answers, queue, 20)
+    seen = []
+    while cancelling.process.is_alive():
+        seen += [one.memory for one in owner.server().clients if one.memory not in seen]
+    cancelling.result()
+    assert seen
+    assert all(memory.is_empty for memory in seen)
+    assert queue.dequeue().nbytes == 1 << 20
+
+
+def expire(queue: Any) -> Any:
+    return queue.dequeue_up_to(3, 0.05)
+
+
+def test_max_wait(child: Start) -> None:
+    queue = sync.FIFOQueue(10).share()
+    queue.enqueue(1)
+    assert child(expire, queue).result() == [1]
+
+
+def interrupt(queue: Any, pipe: Any) -> Any:
+    signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    pipe.send("ready")
+    interrupts = 0
+    got: list[int] = []
+    while True:
+        try:
+            while True:
+                got.append(queue.dequeue())
+        except KeyboardInterrupt:
+            interrupts += 1
+        except OutOfRangeError:
+            break
+    return interrupts, got
+
+
+@pytest.mark.slow
+def test_interrupts_of_a_caller_that_reads_for_itself(child: Start) -> None:
+    """A signal handler may raise anywhere in the call: the connection goes on, nobody hangs."""
+    queue = sync.FIFOQueue(1000).share()
+    other = child(interrupt, queue, talks=True)
+    other.says()
+    chance = random.Random(2)
+    for number in range(400):
+        queue.enqueue(number)
+        if number % 40 == 0:
+            time.sleep(chance.uniform(0, 0.002))
+            os.kill(other.pid, signal.SIGUSR1)
+    spin_until(lambda: queue.size() == 0)
+    queue.close()
+    interrupts, got = other.result()
+    assert interrupts
+    # What an interrupt has struck after its hand-over is lost with the call, as in one process.
+    assert len(set(got)) == len(got)
+    assert len(got) >= 400 - interrupts

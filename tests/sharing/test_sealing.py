@@ -1,0 +1,189 @@
+"""Objects on their way: who pickles and unpickles them, and what becomes of those that nobody can."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioqueue import sync
+from aioqueue.sharing import sealing
+from aioqueue.sharing.sealing import Sealed
+from tests.kit.sharing import Child
+from tests.kit.worlds import spin_until
+
+Start = Callable[..., Child]
+
+
+class Unreadable:
+    """It is pickled, and cannot be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+class Watched:
+    """It notes the thread that pickles it, and the one that unpickles it."""
+
+    pickled: list[str] = []  # noqa: RUF012
+    unpickled: list[str] = []  # noqa: RUF012
+
+    def __getstate__(self) -> Any:
+        self.pickled.append(threading.current_thread().name)
+        return {"x": 1}
+
+    def __setstate__(self, state: Any) -> None:
+        self.unpickled.append(threading.current_thread().name)
+
+
+def who_unpickles(queue: Any) -> Any:
+    queue.dequeue()
+    queue.enqueue(Watched())
+    return Watched.unpickled, Watched.pickled
+
+
+def test_only_callers_run_code_of_the_user(child: Start) -> None:
+    Watched.pickled.clear()
+    Watched.unpickled.clear()
+    queue = sync.FIFOQueue(3).share()
+    queue.enqueue(Watched())
+    there = child(who_unpickles, queue).result()
+    queue.dequeue()
+    assert set(there[0] + there[1]) == {"MainThread"}
+    assert set(Watched.pickled + Watched.unpickled) == {"MainThread"}
+
+
+@pytest.mark.parametrize(
+    "thing", [1, 2.0, "text", b"bytes", None, (1, "a"), [1, 2], {"x": 1}, np.arange(3), np.int64(3)]
+)
+def test_plain_data_is_not_pickled_in_its_own_process(child: Start, thing: Any) -> None:
+    queue = sync.FIFOQueue(3).share()
+    queue.enqueue(thing)
+    assert queue.dequeue() is thing
+
+
+def test_other_objects_are_copies_even_in_their_own_process(child: Start) -> None:
+    queue = sync.FIFOQueue(3).share()
+    thing = {"nested": {"x": 1}}
+    queue.enqueue(thing)
+    taken = queue.dequeue()
+    assert taken == thing
+    assert taken is not thing
+
+
+def test_what_cannot_be_pickled_is_refused_at_once(child: Start) -> None:
+    queue = sync.FIFOQueue(3).share()
+    with pytest.raises(TypeError, match="cannot pickle") as error:
+        queue.enqueue(threading.Lock())
+    assert error.value.__notes__ == ["the queue is shared, so its elements have to be pickled"]
+    assert queue.size() == 0
+
+
+def take(queue: Any) -> Any:
+    try:
+        return queue.dequeue(timeout=5)
+    except Exception as error:
+        return type(error).__name__, getattr(error, "__notes__", [])
+
+
+def test_what_was_in_before_and_cannot_be_pickled(child: Start) -> None:
+    """It goes back, and local callers get it."""
+    queue = sync.FIFOQueue(3)
+    lock = threading.Lock()
+    queue.enqueue(lock)
+    name, notes = child(take, queue.share()).result()
+    assert name == "TypeError"
+    assert "cannot be pickled" in notes[0]
+    assert queue.statistics().granted == 0
+    assert queue.dequeue() is lock
+
+
+def test_an_element_that_nobody_can_unpickle_is_set_aside(
+    child: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = sync.FIFOQueue(5, name="jobs").share()
+    queue.enqueue(Unreadable())
+    queue.enqueue("next")
+    for _ in range(2):
+        name, notes = child(take, queue).result()
+        assert name == "ValueError"
+        assert "what a dequeue of FIFOQueue 'jobs' got (a pickled builtins.int" in notes[0]
+    assert child(take, queue).result() == "next"
+    assert "a pickled builtins.int" in caplog.text
+    assert "is set aside" in caplog.text
+    spin_until(lambda: not queue.statistics().granted)  # the last one was acknowledged
+    statistics = queue.statistics()
+    assert (statistics.dequeued, statistics.granted, statistics.unfinished) == (2, 0, 1)
+
+
+def take_batches(queue: Any) -> Any:
+    notes = []
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no number") as error:
+            queue.dequeue_many(3)
+        notes += error.value.__notes__
+    return queue.dequeue_many(3), notes
+
+
+@pytest.mark.parametrize("kind", [sync.FIFOQueue, sync.PriorityQueue])
+def test_a_batch_with_an_element_that_nobody_can_unpickle(child: Start, kind: Any) -> None:
+    queue = kind(5).share()
+    elements: list[Any] = [0, Unreadable(), 2, 3]
+    if kind is sync.PriorityQueue:
+        elements = list(enumerate(elements))
+    queue.enqueue_many(elements)
+    batch, notes = child(take_batches, queue).result()
+    assert batch == [elements[0], elements[2], elements[3]]
+    assert "row 1 of what" in notes[0]
+
+
+class Slow:
+    """An object whose unpickling waits until another thread lets it."""
+
+    may_go_on = threading.Event()
+
+    def __reduce__(self) -> Any:
+        return Slow.wait, ()
+
+    @staticmethod
+    def wait() -> str:
+        Slow.may_go_on.wait(20)
+        return "unpickled"
+
+
+def take_slowly(queue: Any) -> Any:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(queue.dequeue()))
+    thread.start()
+    spin_until(lambda: queue.statistics().granted == 1)
+    queue.enqueue("of another caller")  # neither the owner nor this process waits
+    Slow.may_go_on.set()
+    thread.join()
+    return found
+
+
+def test_an_object_that_is_slow_to_unpickle_stops_nobody_else(child: Start) -> None:
+    queue = sync.FIFOQueue(5).share()
+    queue.enqueue(Slow())
+    assert child(take_slowly, queue).result() == ["unpickled"]
+    assert queue.dequeue() == "of another caller"
+
+
+def test_a_sealed_object_can_be_sealed_in_another() -> None:
+    large = np.arange(1 << 15)
+    sealed = sealing.seal({"x": {"y": large}})
+    assert type(sealed) is Sealed
+    assert sealing.seal(sealed) is sealed
+    data, buffers = sealing.parts_of([sealed, 1])
+    assert len(data) < 1000
+    again, _ = pickle.loads(data, buffers=[bytearray(one) for one in buffers])
+    assert (sealing.unseal(again)["x"]["y"] == large).all()
+
+
+def test_what_a_pickle_is_of() -> None:
+    assert sealing.described(sealing.seal(Unreadable())).startswith("a pickled builtins.int of ")
+    assert sealing.described(Sealed(b"no pickle")) == "a pickle of 9 bytes"
