@@ -40,7 +40,6 @@ from aioqueue.workers.retries import FailurePolicy
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 
-
 _FIRST: Final = 64
 """Where the list of starts is in the shared memory, behind the header of the arena."""
 

@@ -87,18 +87,17 @@ class RolloutHost(Protocol):
     def pull(self, ordinal: int) -> None:
         """Read the prompt with this ordinal, and report it; from any thread."""
 
-<<<<<<< HEAD
-    def running_thing(self, call: Call) -> object:
+    def running_thing(self, call: RolloutCall) -> object:
         """Return the task or thread that runs a call; ``None`` if it does not run here."""
 
-    def remote_place_of(self, call: Call) -> str:
+    def remote_place_of(self, call: RolloutCall) -> str:
         """Return where a call in another process is; empty if it is here, or not known."""
 
 
 class CallsElsewhere(Protocol):
     """Calls that run in another process, where the gate for their first steps is, too."""
 
-    def revoke(self, *, is_parking: bool) -> list[Call] | None:
+    def revoke(self, *, is_parking: bool) -> list[RolloutCall] | None:
         """Have no call begin until `reopen`. Called under the lock.
 
         Returns:
@@ -111,10 +110,6 @@ class CallsElsewhere(Protocol):
 
     def set_limit(self, limit: float) -> None:
         """Report how many calls may run at once."""
-=======
-    def running_thing(self, call: RolloutCall) -> object:
-        """Return the task or thread that runs a call; ``None`` if it does not run."""
->>>>>>> main
 
 
 class Evaluation:
@@ -182,16 +177,10 @@ class Publisher:
     """
 
     def __init__(self, owner: Owner) -> None:
-<<<<<<< HEAD
-        self.owner = owner
-        self.gate = Gate()
-        self.closed = Gate()
-        self.drained = Gate()
-=======
         self.owner: Owner = owner
         self.gate: Gate = Gate()
+        self.closed: Gate = Gate()
         self.drained: Gate = Gate()
->>>>>>> main
         self.began = perf_counter()
         self.drain: str = "no"
 
@@ -266,7 +255,7 @@ class RolloutCore:
         self._children: list[CallsElsewhere] = []
         self._revoked: set[CallsElsewhere] = set()
         """Those of which it waits for the confirmation."""
-        self._turned_away: list[Call] = []
+        self._turned_away: list[RolloutCall] = []
         """Calls that come back from them meanwhile."""
         self.stored: dict[int, tuple[Stored, Group[Any, Any]]] = {}
         self.times: IdleTimes = IdleTimes()
@@ -472,8 +461,7 @@ class RolloutCore:
         self.calls[call] = perf_counter()
         return kind(self, call, self.seed)
 
-<<<<<<< HEAD
-    def entered(self, call: Call, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
+    def entered(self, call: RolloutCall, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
         """Report that the first step of a call has run in another process.
 
         Returns:
@@ -483,21 +471,18 @@ class RolloutCore:
         self.calls[call] = perf_counter()
         return kind(self, call, self.seed) if is_wanted else None
 
-    def turn_away(self, call: Call) -> None:
+    def turn_away(self, call: RolloutCall) -> None:
         """Report that a call of another process has not begun, and will not."""
         self.apply(self._turn_away, call)
 
-    def _turn_away(self, call: Call) -> Effects:
+    def _turn_away(self, call: RolloutCall) -> Effects:
         if self.is_revoking:
             # The rules would start it again at once: the publication has not begun for them.
             self._turned_away.append(call)
             return NOTHING
         return self.machine.turned_away(call)
 
-    def finished(self, call: Call, rollout: Rollout[Any], result: Any) -> None:
-=======
     def finished(self, call: RolloutCall, rollout: Rollout[Any], result: Any) -> None:
->>>>>>> main
         """Report what the user's function has returned."""
         self.calls.pop(call, None)
         rollout.result = result
@@ -545,12 +530,8 @@ class RolloutCore:
         which = f"attempt {call.attempt}, version {call.version}"
         add_note(error, f"{self.describe_call(call)}, {which}, in {self}")
 
-<<<<<<< HEAD
     @staticmethod
-    def describe_call(call: Call) -> str:
-=======
-    def describe_call(self, call: RolloutCall) -> str:
->>>>>>> main
+    def describe_call(call: RolloutCall) -> str:
         """Return how messages call a rollout."""
         group = call.group
         where = "of an evaluation" if group.is_evaluation else f"ordinal {group.ordinal}"
@@ -831,7 +812,7 @@ class RolloutCore:
         if publisher is not None and self.machine.is_paused:
             publisher.closed.open()
 
-    def _take_turned_away(self) -> list[Call]:
+    def _take_turned_away(self) -> list[RolloutCall]:
         if self.is_revoking:
             return []
         calls, self._turned_away = self._turned_away, []
@@ -901,7 +882,12 @@ class RolloutCore:
     def _place_of(self, call: RolloutCall, frames: Mapping[int, FrameType] | None) -> str:
         """Return where in the user's code a rollout is; empty if that is not known."""
         host = self._host_of(call)
-        thing = None if host is None else host.running_thing(call)
+        if host is None:
+            return ""
+        remote = host.remote_place_of(call)
+        if remote:
+            return remote
+        thing = host.running_thing(call)
         place = None if thing is None else place_of(stack_of(thing, frames))
         return "" if place is None else str(place)
 

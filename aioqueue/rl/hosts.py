@@ -79,13 +79,13 @@ class ChildCalls(Protocol):
     def is_empty(self) -> bool:
         """Whether no call is left."""
 
-    def start(self, call: Call) -> None: ...
+    def start(self, call: RolloutCall) -> None: ...
 
-    def cancel(self, call: Call) -> None: ...
+    def cancel(self, call: RolloutCall) -> None: ...
 
     def cancel_again(self) -> None: ...
 
-    def place_of(self, call: Call) -> str: ...
+    def place_of(self, call: RolloutCall) -> str: ...
 
     def close(self) -> None:
         """End the process, which has no calls any more."""
@@ -108,14 +108,10 @@ class LoopHost(ABC):
         self._idle = Gate()
         self._is_leaving = False
         self._timers: dict[object, Callable[[], object]] = {}
-<<<<<<< HEAD
-        self._threads = ThreadPool(core, self)
+        self._threads = ThreadPool(core, self, register)
         self._child: ChildCalls | None = None
         if work.new_child is not None:
             self._child = work.new_child(core, self, work)
-=======
-        self._threads = ThreadPool(core, self, register)
->>>>>>> main
         self._next = core.first_ordinal
         self.closes_prompts: bool = False
 
@@ -152,16 +148,12 @@ class LoopHost(ABC):
         """Whether no task is left."""
 
     def _check_idle(self) -> None:
-<<<<<<< HEAD
         if (
             self._is_leaving
             and self._is_empty
-            and self._threads.is_empty
+            and self._threads.may_be_left
             and (self._child is None or self._child.is_empty)
         ):
-=======
-        if self._is_leaving and self._is_empty and self._threads.may_be_left:
->>>>>>> main
             self._idle.open()
 
     def threads_are_idle(self) -> None:
@@ -201,15 +193,10 @@ class LoopHost(ABC):
             return work
         return self._work
 
-<<<<<<< HEAD
-    def cancel(self, call: Call) -> None:
+    def cancel(self, call: RolloutCall) -> None:
         if self._child is not None and self._work_of(call) is self._work:
             self._child.cancel(call)
         elif threading.get_ident() == self._thread:
-=======
-    def cancel(self, call: RolloutCall) -> None:
-        if threading.get_ident() == self._thread:
->>>>>>> main
             self._cancel(call)
         else:
             self._call_soon(partial(self._cancel, call))
@@ -229,7 +216,7 @@ class LoopHost(ABC):
     def running_thing(self, call: RolloutCall) -> object:
         return self._threads.runs.get(call) or self._task_of(call)
 
-    def remote_place_of(self, call: Call) -> str:
+    def remote_place_of(self, call: RolloutCall) -> str:
         return "" if self._child is None else self._child.place_of(call)
 
     @abstractmethod

@@ -281,17 +281,11 @@ class RolloutMachine:
         self.max_refused: Final[int | None] = max_refused
         self._new_payload: Final = new_payload
 
-<<<<<<< HEAD
-        self.grants_ahead = False
+        self.grants_ahead: bool = False
         """Whether the caller keeps ``limit``: all calls start that the slots allow."""
-        self.step = 0
-        self.version = 0
-        self.running = 0
-=======
         self.step: int = 0
         self.version: int = 0
         self.running: int = 0
->>>>>>> main
         self.error: BaseException | None = None
         self.has_begun: bool = False
         self.is_source_ended: bool = False

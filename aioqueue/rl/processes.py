@@ -45,8 +45,7 @@ from aioqueue.worlds.waker import running_loop
 if TYPE_CHECKING:
     from aioqueue.rl.core import RolloutCore
     from aioqueue.rl.hosts import LoopHost, Work
-    from aioqueue.rl.machine import Call
-    from aioqueue.rl.machine import Group as MachineGroup
+    from aioqueue.rl.machine import MachineGroup, RolloutCall
 
 _ARENA: Final = 128 * 2**20
 """Bytes for the large parts of results on their way. Unused pages take no memory; parts that do not
@@ -72,7 +71,7 @@ class _Granted:
 
     __slots__ = ("call", "has_begun", "rollout")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: RolloutCall) -> None:
         self.call = call
         self.has_begun = False
         self.rollout: Rollout[Any] | None = None
@@ -95,7 +94,7 @@ class ProcessCalls:
         self._numbers = itertools.count()
         self._lock = threading.RLock()  # guards everything below; taken after that of the core
         self._granted: dict[int, _Granted] = {}
-        self._by_call: dict[Call, int] = {}
+        self._by_call: dict[RolloutCall, int] = {}
         self._groups: dict[MachineGroup, list[int]] = {}
         """What the child has: the number of each group, and of how many calls."""
         self._outbox: Outbox = SimpleQueue()
@@ -119,7 +118,7 @@ class ProcessCalls:
         """Whether no call is left."""
         return not self._granted
 
-    def start(self, call: Call) -> None:
+    def start(self, call: RolloutCall) -> None:
         """Grant a call."""
         prompt: bytes | None = None
         error = self._broken
@@ -155,7 +154,7 @@ class ProcessCalls:
             self._core.add_child(self)
             thread.start()
 
-    def cancel(self, call: Call) -> None:
+    def cancel(self, call: RolloutCall) -> None:
         lost: list[_Granted] = []
         with self._lock:
             number = self._by_call.get(call)
@@ -190,7 +189,7 @@ class ProcessCalls:
     def set_limit(self, limit: float) -> None:
         self._send("limit", limit)
 
-    def place_of(self, call: Call) -> str:
+    def place_of(self, call: RolloutCall) -> str:
         """Return where in the user's code a call is; empty if the process does not answer."""
         with self._lock:
             number = self._by_call.get(call)
@@ -238,7 +237,7 @@ class ProcessCalls:
 
     # ---- the gate: called under the lock of the core -----------------------------------------
 
-    def revoke(self, *, is_parking: bool) -> list[Call] | None:
+    def revoke(self, *, is_parking: bool) -> list[RolloutCall] | None:
         """Have the child start nothing, until `reopen`.
 
         Args:
@@ -417,7 +416,7 @@ class ProcessCalls:
         rollout._spans = spans
         core.finished(call, rollout, result)
 
-    def _failed(self, call: Call, error: BaseException) -> None:
+    def _failed(self, call: RolloutCall, error: BaseException) -> None:
         error, delay = self._host.failure(call, self._work, error)
         if self._core.failed(call, error, delay):
             assert delay is not None
@@ -512,7 +511,7 @@ class ProcessCalls:
             self._host.threads_are_idle()
 
 
-def _key(call: Call) -> tuple[int, ...]:
+def _key(call: RolloutCall) -> tuple[int, ...]:
     """The turn of a call: evaluations with priority first, then by the order of the prompts."""
     group = call.group
     if not group.is_evaluation:

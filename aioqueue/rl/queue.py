@@ -213,10 +213,10 @@ class RolloutQueueFace(Generic[P, R]):
         With ``where="process"``, the whole generation runs in one child process: the event loop, or
         the threads, with all rollouts in flight. A trainer that keeps the interpreter for itself
         does not stop it: all that the slots allow is generated meanwhile. What `publishing`
-        promises holds there, too. Prompts and results are pickled; ``accept`` and ``weigh`` are
-        called in this process, on a thread that talks to the other one if they are plain functions. If
-        the process dies, the rollouts that ran fail with a `WorkerDiedError`, by which ``retry``
-        and ``on_error`` decide, and another process goes on.
+        promises holds there, too. Prompts and results are pickled. Plain functions for ``accept``
+        and ``weigh`` are called in this process, by the thread that talks to the other one. If the
+        process dies, the rollouts whose results have not arrived fail with a `WorkerDiedError`, on
+        which ``retry`` and ``on_error`` decide, and another process continues.
 
         Args:
             function: ``async def generate(prompt, rollout)``, or a plain function.

@@ -155,23 +155,9 @@ def _slow_calls(
         yield Culprit("item", sentence, chain, queue=core.name, worker=core.describe_call(call))
 
 
-<<<<<<< HEAD
-def place_of_call(core: RolloutCore, call: Call, frames: Mapping[int, FrameType] | None) -> str:
-    """Return where in the user's code a rollout is; empty if that is not known."""
-    host = core._host_of(call)
-    if host is None:
-        return ""
-    remote = host.remote_place_of(call)
-    if remote:
-        return remote
-    thing = host.running_thing(call)
-    place = None if thing is None else place_of(stack_of(thing, frames))
-    return "" if place is None else str(place)
-=======
 def _source_failure(core: RolloutCore, error: BaseException) -> str:
     failure = describe_exception(error)
     return f"the prompts of {core} have failed with {failure}; what exists is trained first"
->>>>>>> main
 
 
 def _hints(core: RolloutCore) -> Iterator[Culprit]:

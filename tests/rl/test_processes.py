@@ -213,9 +213,7 @@ class TestGeneration:
                 await trainer.train_all()
             (group,) = await trainer.evaluate(["after the end"])
             assert group.rollouts[0].result[0] == "after the end"
-            assert os.getpid() not in {
-                int(line.split()[-2]) for line in engine.lines()
-            }
+            assert os.getpid() not in {int(line.split()[-2]) for line in engine.lines()}
 
         world.run(body)
 
@@ -304,9 +302,7 @@ class TestPublications:
 
         async def body() -> None:
             engine, world = Engine(task_world, tmp_path), task_world
-            rollouts = queue(
-                range(400), group_size=2, batch_size=2, max_in_flight=3, steps_ahead=2
-            )
+            rollouts = queue(range(400), group_size=2, batch_size=2, max_in_flight=3, steps_ahead=2)
             inside = engine.folder / "publishing"
             async with in_process(world, rollouts, engine):
                 trainer = Trainer(world, rollouts)
