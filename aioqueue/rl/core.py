@@ -160,7 +160,7 @@ class Taker:
         self.gate: Gate = Gate()
         self.batch: Batch[Any, Any] | None = None
         self.is_end: bool = False
-        self.began = perf_counter()
+        self.began: float = perf_counter()
         self.owner: Owner = owner
 
 
@@ -181,7 +181,7 @@ class Publisher:
         self.gate: Gate = Gate()
         self.closed: Gate = Gate()
         self.drained: Gate = Gate()
-        self.began = perf_counter()
+        self.began: float = perf_counter()
         self.drain: str = "no"
 
 

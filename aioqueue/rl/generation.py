@@ -115,7 +115,7 @@ class Generation:
         self._core = core
         self._work = work
         self.name: Final = f"aioqueue-{core.name}"
-        self.filled = NoQueue(core.name)
+        self.filled: NoQueue = NoQueue(core.name)
 
     def __repr__(self) -> str:
         return f"<generation of {self._core} by {function_name(self._work.function)}>"

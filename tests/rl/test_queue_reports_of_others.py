@@ -97,7 +97,7 @@ def test_a_rollout_that_never_returns_is_named() -> None:
     text = played(watched())
     assert "prompt 3" in text
     assert "rollout 1" in text
-    assert "test_reports.py" in text
+    assert "test_queue_reports_of_others.py" in text
 
 
 def test_a_timeout_ends_it() -> None:
