@@ -155,21 +155,14 @@ class _Call:
 
 
 class _Machine:
-    """The events that hosts and rollouts report to the rules: here they become messages."""
+    """What hosts report to the rules: here it becomes messages."""
 
-    def __init__(self, core: ChildCore, version: int) -> None:
+    def __init__(self, core: ChildCore) -> None:
         self._core = core
-        self.version = version
         self.is_stopped = False
 
     def turned_away(self, call: _Call) -> None:
         self._core.ended(call, "turned")
-
-    def freeze(self, call: _Call) -> None:
-        self._core.report("frozen", call.number)
-
-    def unpark(self, call: _Call) -> None:
-        self._core.report("unparked", call.number)
 
 
 class ChildCore:
@@ -187,7 +180,8 @@ class ChildCore:
     def __init__(self, begin: Begin, channel: Channel, arena: Arena) -> None:
         self.name: Final = begin.name
         self.seed: Final = begin.seed
-        self.machine: Final = _Machine(self, begin.version)
+        self.version = begin.version
+        self.machine: Final = _Machine(self)
         self.calls: dict[_Call, float] = {}
         self.publication_over: Final = Gate()
         self.host: LoopHost | None = None
@@ -240,7 +234,7 @@ class ChildCore:
             may_begin = self._is_open and call.is_current
             if may_begin:
                 # In the order of the messages before the ``closed`` of any later publication.
-                call.version = self.machine.version
+                call.version = self.version
                 self.calls[call] = perf_counter()
                 self._starts.add(call.number)
                 self.report("entered", call.number)
@@ -298,6 +292,12 @@ class ChildCore:
             if parks:
                 self.report("parked", call.number)
         return parks
+
+    def unpark(self, call: _Call) -> None:
+        self.report("unparked", call.number)
+
+    def freeze(self, call: _Call) -> None:
+        self.report("frozen", call.number)
 
     # ---- what the trainer's process says -----------------------------------------------------
 
@@ -402,7 +402,7 @@ class ChildCore:
 
     def _do_resume(self, version: int) -> None:
         with self._lock:
-            self.machine.version = version
+            self.version = version
             self._is_open = not self._is_over
         self.publication_over.open()
 

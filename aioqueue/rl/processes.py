@@ -385,12 +385,12 @@ class ProcessCalls:
         elif kind == "turned":
             core.turn_away(call)
         elif kind == "frozen":
-            core.apply(core.machine.freeze, call)
+            core.freeze(call)
         elif kind == "parked":
             core.parks(call)
         else:
             assert kind == "unparked"
-            core.apply(core.machine.unpark, call)
+            core.unpark(call)
 
     def _finished(
         self,

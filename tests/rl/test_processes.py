@@ -23,7 +23,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, ItemTimeoutError, WorkerDiedError
-from aioqueue.rl import Retry, RolloutQueue
+from aioqueue.rl import Retry
 from tests.kit.processing import is_running, open_files, pids, shared_memory, start_the_forkserver
 from tests.kit.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World, spin_until
 from tests.rl import functions
@@ -70,17 +70,18 @@ class Engine:
         self.folder = folder
         on_threads = isinstance(world, ThreadWorld)
         self.function = partial(functions.on_thread if on_threads else functions.in_task, folder)
-        self._gates: dict[Any, Any] = {}
+        self._gates: dict[Any, int] = {}
 
     def hold(self, *prompts: Any) -> None:
         for prompt in prompts:
-            file = self._gates[prompt] = open(self.folder / f"gate-{prompt}", "w")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            gate = os.open(self.folder / f"gate-{prompt}", os.O_CREAT | os.O_RDWR)
+            self._gates[prompt] = gate
+            fcntl.flock(gate, fcntl.LOCK_EX)
 
     def release(self, *prompts: Any) -> None:
         """Let the calls of some prompts end; of all, without prompts."""
         for prompt in prompts or list(self._gates):
-            self._gates.pop(prompt).close()
+            os.close(self._gates.pop(prompt))
 
     def lines(self) -> list[str]:
         path = self.folder / "notes"
