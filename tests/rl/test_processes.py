@@ -56,7 +56,7 @@ class Note(NamedTuple):
     """The start of a call, as the child has noted it."""
 
     prompt: str
-    index: int
+    rollout: int
     attempt: int
     version: int
     pid: int
@@ -89,7 +89,10 @@ class Engine:
 
     def started(self) -> list[Note]:
         words = [line.split() for line in self.lines() if not line.startswith("cancelled")]
-        return [Note(one[0], *map(int, one[1:5]), one[5] == "True") for one in words]
+        return [
+            Note(one[0], int(one[1]), int(one[2]), int(one[3]), int(one[4]), one[5] == "True")
+            for one in words
+        ]
 
 
 @pytest.fixture
@@ -418,7 +421,7 @@ class TestDeaths:
             started = engine.started()
             # Each rollout of the prompt has killed one. A result that was not sent yet dies, too.
             assert len({one.pid for one in started}) == 3
-            again = {(one.prompt, one.index) for one in started if one.attempt == 2}
+            again = {(one.prompt, one.rollout) for one in started if one.attempt == 2}
             assert {("die", 0), ("die", 1)} == again - {("b", 0)}
             assert [one.prompt for one in started].count("a") == 2
 
@@ -471,7 +474,7 @@ class TestDeaths:
                 await world.until(lambda: len(engine.started()) == 1)
                 async with trainer.publishing(steps=0):
                     os.kill(engine.started()[0].pid, signal.SIGKILL)
-                    child = rollouts._core._children[0]
+                    child: Any = rollouts._core._children[0]
                     first = child._process
                     await world.until(lambda: child._is_up and child._process is not first)
                     engine.release()
