@@ -165,7 +165,7 @@ class TestGeneration:
             engine.hold(*range(8))
             rollouts = queue(8, batch_size=4, group_size=1, max_in_flight=2, order="strict")
             async with in_process(world, rollouts, engine):
-                await world.until(lambda: rollouts.statistics().running == 2)
+                await world.until(lambda: len(engine.started()) == 2)
                 assert sorted(one.prompt for one in engine.started()) == ["0", "1"]
                 rollouts.set(max_in_flight=3)
                 await world.until(lambda: len(engine.started()) == 3)
