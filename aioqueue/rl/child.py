@@ -93,7 +93,7 @@ class Function(NamedTuple):
     threads: int
 
 
-class Begin(NamedTuple):
+class ChildSetup(NamedTuple):
     """The second message: the state of the queue when the process is ready.
 
     Attributes:
@@ -123,7 +123,7 @@ class _Payload(NamedTuple):
     evaluation: Evaluation | None
 
 
-class _Group:
+class _ChildGroup:
     """A group, as far as its calls need it."""
 
     def __init__(self, ordinal: int, prompt: Any, *, is_evaluation: bool) -> None:
@@ -133,7 +133,7 @@ class _Group:
         self.payload = _Payload(Evaluation(ordinal, None, None) if is_evaluation else None)
 
 
-class _Call:
+class _ChildCall:
     """A call that was granted.
 
     Attributes:
@@ -144,7 +144,7 @@ class _Call:
 
     __slots__ = ("attempt", "group", "index", "is_current", "is_placed", "number", "version")
 
-    def __init__(self, number: int, group: _Group, index: int, attempt: int) -> None:
+    def __init__(self, number: int, group: _ChildGroup, index: int, attempt: int) -> None:
         self.number = number
         self.group = group
         self.index = index
@@ -154,14 +154,14 @@ class _Call:
         self.is_placed = False
 
 
-class _Machine:
+class _ChildReports:
     """What hosts report to the rules: here it becomes messages."""
 
     def __init__(self, core: ChildCore) -> None:
         self._core = core
         self.is_stopped = False
 
-    def turned_away(self, call: _Call) -> None:
+    def turned_away(self, call: _ChildCall) -> None:
         self._core.ended(call, "turned")
 
 
@@ -177,12 +177,12 @@ class ChildCore:
     describe_call = staticmethod(RolloutCore.describe_call)
     first_ordinal = 0
 
-    def __init__(self, begin: Begin, channel: Channel, arena: Arena) -> None:
+    def __init__(self, begin: ChildSetup, channel: Channel, arena: Arena) -> None:
         self.name: Final = begin.name
         self.seed: Final = begin.seed
         self.version = begin.version
-        self.machine: Final = _Machine(self)
-        self.calls: dict[_Call, float] = {}
+        self.machine: Final = _ChildReports(self)
+        self.calls: dict[_ChildCall, float] = {}
         self.publication_over: Final = Gate()
         self.host: LoopHost | None = None
         self._is_open = begin.is_open
@@ -195,8 +195,8 @@ class ChildCore:
         self._allocator = Allocator(arena.size, RESULTS)
         self._pack_lock = threading.Lock()
         self._lock = threading.RLock()  # guards everything above and below
-        self._granted: dict[int, _Call] = {}
-        self._groups: dict[int, _Group | bytes] = {}
+        self._granted: dict[int, _ChildCall] = {}
+        self._groups: dict[int, _ChildGroup | bytes] = {}
         """By number; in place of one whose prompt cannot be unpickled, the failure."""
         self._waiting: list[tuple[tuple[int, ...], int]] = []
         """A heap of calls without a place; some may have ended."""
@@ -228,7 +228,7 @@ class ChildCore:
     def apply(self, event: Any, *args: Any) -> Any:
         return event(*args)
 
-    def enter(self, call: _Call, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
+    def enter(self, call: _ChildCall, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
         """Report that the first step of a call runs; return its rollout, or ``None`` to end."""
         with self._lock:
             may_begin = self._is_open and call.is_current
@@ -243,7 +243,7 @@ class ChildCore:
             return None
         return kind(self, call, self.seed)  # type: ignore[arg-type]
 
-    def finished(self, call: _Call, rollout: Rollout[Any], result: Any) -> None:
+    def finished(self, call: _ChildCall, rollout: Rollout[Any], result: Any) -> None:
         rollout._end()
         if not call.is_current:
             self.ended(call, "ended")
@@ -257,14 +257,14 @@ class ChildCore:
             return
         self.ended(call, "finished", message, blocks, rollout._spans)
 
-    def failed(self, call: _Call, error: BaseException, delay: float | None) -> bool:
+    def failed(self, call: _ChildCall, error: BaseException, delay: float | None) -> bool:
         if call.is_current:
             self.ended(call, "failed", _message_of(error))
         else:
             self.ended(call, "ended")
         return False
 
-    def expired(self, call: _Call, error: BaseException, delay: float | None) -> bool:
+    def expired(self, call: _ChildCall, error: BaseException, delay: float | None) -> bool:
         """Report that a call on a thread has taken too long. It keeps its place until its end."""
         with self._lock:
             if call.is_current and call in self.calls:
@@ -272,10 +272,10 @@ class ChildCore:
                 self.report("expired", call.number, _message_of(error))
         return False
 
-    def call_ended(self, call: _Call) -> None:
+    def call_ended(self, call: _ChildCall) -> None:
         self.ended(call, "ended")
 
-    def ended(self, call: _Call, how: str, *more: Any) -> None:
+    def ended(self, call: _ChildCall, how: str, *more: Any) -> None:
         """Report the end of a call, and start what its place is for."""
         with self._lock:
             if self._granted.pop(call.number, None) is None:
@@ -285,7 +285,7 @@ class ChildCore:
             self.report(how, call.number, *more)
         self._start_next()
 
-    def parks(self, call: _Call) -> bool:
+    def parks(self, call: _ChildCall) -> bool:
         """Report that a call is at a safe point; return whether it waits there."""
         with self._lock:
             parks = not self._is_open and self._is_parking and call.is_current
@@ -293,10 +293,10 @@ class ChildCore:
                 self.report("parked", call.number)
         return parks
 
-    def unpark(self, call: _Call) -> None:
+    def unpark(self, call: _ChildCall) -> None:
         self.report("unparked", call.number)
 
-    def freeze(self, call: _Call) -> None:
+    def freeze(self, call: _ChildCall) -> None:
         self.report("frozen", call.number)
 
     # ---- what the trainer's process says -----------------------------------------------------
@@ -340,7 +340,7 @@ class ChildCore:
             add_note(error, "while unpickling the prompt in the process of the generation")
             self._groups[number] = message_of_failure(error)
         else:
-            self._groups[number] = _Group(ordinal, value, is_evaluation=is_evaluation)
+            self._groups[number] = _ChildGroup(ordinal, value, is_evaluation=is_evaluation)
 
     def _do_forget(self, number: int) -> None:
         del self._groups[number]
@@ -364,7 +364,7 @@ class ChildCore:
                 # It would wait here, while a publication that drains waits for it.
                 self.report("turned", number)
                 return
-            self._granted[number] = _Call(number, group, index, attempt)
+            self._granted[number] = _ChildCall(number, group, index, attempt)
             heappush(self._waiting, (key, number))
 
     def _do_cancel(self, number: int) -> None:
@@ -449,7 +449,7 @@ def work(channel: Channel, arena: Arena) -> None:
     message = b"" if function is None else messages.get()
     if not message or function is None:
         return
-    begin: Begin = pickle.loads(message)
+    begin: ChildSetup = pickle.loads(message)
     core = ChildCore(begin, channel, arena)
     threading.Thread(target=core.send_events, name="aioqueue-events", daemon=True).start()
     body = partial(_generate, core, function, messages)

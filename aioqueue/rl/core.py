@@ -254,7 +254,7 @@ class RolloutCore:
         """Whether a publication waits for other processes, in which nothing may start."""
         self._children: list[CallsElsewhere] = []
         self._revoked: set[CallsElsewhere] = set()
-        """Those of which it waits for the confirmation."""
+        """Those that have not confirmed it."""
         self._turned_away: list[RolloutCall] = []
         """Calls that come back from them meanwhile."""
         self.stored: dict[int, tuple[Stored, Group[Any, Any]]] = {}

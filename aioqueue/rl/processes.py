@@ -35,7 +35,7 @@ from aioqueue.processes.fork_server.bootstrap import CannotStartError
 from aioqueue.processes.function_pickles import not_importable
 from aioqueue.processes.respawning import RespawnPolicy, how_it_ended
 from aioqueue.processes.worker_process import WorkerProcess, cannot_start, end_at_exit
-from aioqueue.rl.child import Begin, Starts
+from aioqueue.rl.child import ChildSetup, Starts
 from aioqueue.rl.child import work as child_work
 from aioqueue.rl.rollout import Rollout
 from aioqueue.system.locks import call_with_lock
@@ -314,13 +314,13 @@ class ProcessCalls:
                 self._report_if_idle()
         self._handle_end(process, sender)
 
-    def _come_up(self) -> tuple[Begin, Outbox]:
+    def _come_up(self) -> tuple[ChildSetup, Outbox]:
         core = self._core
         with self._lock:
             self._is_up = True
             backend, options = self._backend
             is_open = not (core.is_revoking or core.machine.is_paused)
-            begin = Begin(
+            begin = ChildSetup(
                 name=core.name,
                 seed=core.seed,
                 version=core.machine.version,
