@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -24,7 +25,14 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, ItemTimeoutError, WorkerDiedError
 from aioqueue.rl import Retry
-from tests.kit.processing import is_running, open_files, pids, shared_memory, start_the_forkserver
+from tests.kit.processing import (
+    ROOT,
+    is_running,
+    open_files,
+    pids,
+    shared_memory,
+    start_the_forkserver,
+)
 from tests.kit.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World, spin_until
 from tests.rl import functions
 from tests.rl.kit import Trainer, generating
@@ -612,6 +620,44 @@ class TestFailures:
     def test_wrong_arguments(self, function: Any, options: Any, expected: str) -> None:
         with pytest.raises(InvalidArgumentError, match=expected):
             queue().generate(function, **{"where": "process", **options})
+
+
+PROGRAM = """
+import sys
+from functools import partial
+from pathlib import Path
+
+from aioqueue import sync
+from aioqueue.rl import RolloutQueue
+from tests.rl import functions
+
+if __name__ == "__main__":
+    function = partial(functions.in_task, Path(sys.argv[1]))
+    rollouts = RolloutQueue([0, 1], batch_size=2)
+    with sync.Coordinator() as coordinator:
+        coordinator.start(rollouts.generate(function, where="process"))
+        rollouts.sync.get()
+"""
+
+
+class TestTheProgramsEnd:
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+    def test_ends_the_process_too(self, tmp_path: Path, number: int) -> None:
+        engine = Engine(AsyncioWorld(), tmp_path)
+        engine.hold(0, 1)
+        script = tmp_path / "program.py"
+        script.write_text(PROGRAM)
+        program = subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stderr=subprocess.DEVNULL,
+        )
+        spin_until(lambda: len(engine.started()) == 2)
+        pid = engine.started()[0].pid
+        program.send_signal(number)
+        program.wait(20)
+        spin_until(lambda: not is_running(pid))
+        engine.release()
 
 
 class TestStops:
