@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import anyio
@@ -578,6 +579,26 @@ class TestFailures:
             assert expected in "\n".join(only(caught.value).__notes__)
 
         task_world.run(body)
+
+    def test_a_function_that_the_process_cannot_import_ends_the_run(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def body() -> None:
+            module = ModuleType("only_here")
+            exec("async def generate(prompt, rollout): pass", vars(module))
+            monkeypatch.setitem(sys.modules, "only_here", module)
+            rollouts = queue(4)
+            with pytest.raises(ExceptionGroup) as caught:
+                async with in_process(world, rollouts, module.generate):
+                    await Trainer(world, rollouts).train_all()
+            error = only(caught.value)
+            assert isinstance(error, InvalidArgumentError)
+            assert "which a new process cannot import" in str(error)
+            assert isinstance(error.__cause__, ModuleNotFoundError)
+            assert rollouts.statistics().running == 0
+            check_sums(rollouts)
+
+        world.run(body)
 
     def test_a_time_limit_names_the_line_over_there(self, task_world: TaskWorld) -> None:
         async def body() -> None:
