@@ -194,7 +194,7 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each("stats metrics get_stats capacity get_capacity qsize", "statistics()"),
         **_each("state save checkpoint", "state_dict()"),
         **_each("load restore", "load_state_dict(state)"),
-        **_each("stop shutdown destroy", "close(), or a stop of the coordinator"),
+        **_each("stop shutdown destroy", "close(); or stop the coordinator"),
     },
 }
 """What is written here instead of an attribute of a thing, by what the thing is in words."""

@@ -98,8 +98,6 @@ class QueueCore:
             raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
         self.name: str = name or f"{kind}-{next(_numbers)}"
         self.is_named: bool = bool(name)
-        self.series_name: str | None = None
-        """The name under which monitors add it up with others; ``None`` for its own."""
         lock = machine_lock()
         self.copier: BatchCopier = BatchCopier(storage, lock)
         self.machine: Machine = Machine(
@@ -116,6 +114,8 @@ class QueueCore:
 
     def _describe_elements(self, kind: str, spec: Spec, storage: Storage, keep: int) -> None:
         """Set the rest of the fields; the core of a queue of another process does so, too."""
+        self.series_name: str | None = None
+        """The name under which monitors add it up with others; ``None`` for its own."""
         self.kind: str = kind
         self.spec: Spec = spec
         self.storage: Storage = storage

@@ -132,6 +132,7 @@ class Client:
         self.memory: SharedMemory | None = None
         self.has_left = False
         self._postponed: deque[Callable[[], object]] = deque()
+        self._answer_bytes = 0
         self._answers: list[bytes] = []  # what this round of the thread sends together
 
     def __str__(self) -> str:
@@ -155,6 +156,7 @@ class Client:
     def send(self, kind: int, thing: int, number: int, body: bytes) -> None:
         """Send a frame, with all others of this round. Only the owner's thread calls this."""
         self._answers.append(frames.frame(kind, thing, number, body))
+        self._answer_bytes += len(body)
         self._server.note_answers(self)
 
     def is_acknowledged(self, number: int) -> bool:
@@ -163,7 +165,7 @@ class Client:
     @property
     def is_congested(self) -> bool:
         """Whether more waits for this client to read than it should: do not answer it now."""
-        return self.socket.outgoing_bytes > MOST_UNSENT
+        return self.socket.outgoing_bytes + self._answer_bytes > MOST_UNSENT
 
     def postpone(self, answer: Callable[[], object]) -> None:
         """Have an answer made once the client has read what waits for it."""
@@ -176,6 +178,7 @@ class Client:
     def send_answers(self) -> bool:
         """Send what this round has to say; return whether all has gone."""
         answers, self._answers = self._answers, []
+        self._answer_bytes = 0
         if not answers:
             return self.socket.flush()
         return self.socket.send_frames(answers[0] if len(answers) == 1 else b"".join(answers))

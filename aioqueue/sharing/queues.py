@@ -673,6 +673,7 @@ class AttemptCall:
         if kind == frames.SETTLED:
             self.word = bytes(body)
             self._end()
+            self.machine.note_end(self)
             return
         if self.machine.note_answer(self, kind, body):
             self._wake()
@@ -1190,6 +1191,11 @@ class RemoteMachine:
         self._calls.pop(attempt, None)
         if is_done and not isinstance(attempt, Take):
             attempt.state = DONE  # it is in, and cannot be undone any more
+            # Whoever has withdrawn it may not have looked at its state yet. Then it finds an
+            # attempt that has ended, and relies on its wake.
+            waker: Any = attempt.waker
+            waker.notify(attempt)
+            deliver((waker,))
 
     def outcome(self, attempt: Attempt) -> None:
         """Read what the owner has said of a cancelled attempt, on the caller's thread."""

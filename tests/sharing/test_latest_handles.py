@@ -87,7 +87,7 @@ def publish(latest: Any) -> int:
 
 
 def test_a_client_publishes(child: Start) -> None:
-    latest = aioqueue.Latest("first").share()
+    latest = aioqueue.Latest[Any]("first").share()
     assert child(publish, latest.sync).result() == 2
     found = latest.get_nowait()
     assert found.version == 2

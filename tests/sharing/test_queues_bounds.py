@@ -139,6 +139,7 @@ def test_answers_for_a_client_that_does_not_read(child: Start) -> None:
     queue = sync.FIFOQueue(None).share()
     stopped = child(take_and_stop, queue, talks=True)
     stopped.says()
+    os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
     spin_until(lambda: queue.statistics().waiting_dequeues == 200)
     element = os.urandom(60_000)  # small enough to go through the socket
     for _ in range(200):
@@ -156,7 +157,8 @@ def wait_in_tasks(queue: Any, n: int, pipe: Any) -> Any:
         tasks = [asyncio.ensure_future(queue.aio.dequeue()) for _ in range(n)]
         await asyncio.sleep(0)
         pipe.send(threading.active_count())
-        return await asyncio.gather(*tasks)
+        found: list[int] = await asyncio.gather(*tasks)
+        return found
 
     return asyncio.run(main())
 

@@ -227,7 +227,7 @@ def test_cancelled_answers_give_their_memory_back(child: Start) -> None:
         seen += [one.memory for one in owner.server().clients if one.memory not in seen]
     cancelling.result()
     assert seen
-    assert all(memory.is_empty for memory in seen)
+    assert all(memory is not None and memory.is_empty for memory in seen)
     assert queue.dequeue().nbytes == 1 << 20
 
 

@@ -1,4 +1,4 @@
-"""Objects on their way: who pickles and unpickles them, and what becomes of those that nobody can."""
+"""Objects on their way: who pickles and unpickles them, and what nobody can unpickle."""
 
 from __future__ import annotations
 
