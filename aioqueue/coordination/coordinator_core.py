@@ -51,7 +51,7 @@ from aioqueue.coordination.workers import (
     when_all_ended,
 )
 from aioqueue.core.elements.values import is_iterable
-from aioqueue.errors import InvalidArgumentError, describe_exception, without_frames
+from aioqueue.errors import InvalidArgumentError, describe_exception, sent_as, without_frames
 from aioqueue.system.locks import call_with_lock, is_held_here, synchronized
 from aioqueue.telemetry.explain.frame_cleanup import forget_locals
 from aioqueue.telemetry.explain.frames import current_frames
@@ -269,7 +269,16 @@ class CoordinatorCore(WatchdogTarget):
         """Return whether the failures that caused the ends in an exception are all known."""
         known = {id(leaf) for failure in self._failures for leaf in leaves_of(failure)}
         known.update(self._raised_failures, map(id, (*self._failures, *self._stand_ins.values())))
-        return known.issuperset(map(id, failures_behind(error, self.clean_types)))
+        unknown = [one for one in failures_behind(error, self.clean_types) if id(one) not in known]
+        if not unknown:
+            return True
+        # The failure of another process comes twice: as the cause of the queues that it has closed,
+        # and by the coordinator. These are two objects with one name.
+        names = {sent_as(leaf) for failure in self._failures for leaf in leaves_of(failure)} - {
+            None
+        }
+        names.update(filter(None, map(sent_as, self._failures)))
+        return names.issuperset(map(sent_as, unknown))
 
     def drain(self, seconds: float | None) -> None:
         """Request the end of all sources. Stop if that takes longer than ``seconds``."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aioqueue.base.tracebacks import shorten, text_of
-from aioqueue.errors import PickledByParts, describe_exception, set_cause
+from aioqueue.errors import PickledByParts, describe_exception, name_for_sending, set_cause
 from aioqueue.processes.fork_server.bootstrap import is_daemonic, refused_children
 
 _PLACE: Final = "in a worker process"
@@ -36,6 +36,7 @@ def message_of_failure(
     loads: Callable[[bytes], Any] = pickle.loads,
 ) -> bytes:
     """Pickle a failure. One that cannot be pickled becomes a `RuntimeError` with its text."""
+    name = name_for_sending(error)
     error = _by_name(error)
     shorten(error)
     text = text_of(error)
@@ -47,10 +48,10 @@ def message_of_failure(
             if type(arrived) is type(error) and describe_exception(arrived) == describe_exception(
                 error
             ):
-                return pickle.dumps((pickled, text))
+                return pickle.dumps((pickled, text, name))
         except Exception:
             continue
-    return pickle.dumps((dumps(RuntimeError(describe_exception(error))), text))
+    return pickle.dumps((dumps(RuntimeError(describe_exception(error))), text, name))
 
 
 _MULTIPROCESSING: Final = "daemonic processes are not allowed to have children"
@@ -70,7 +71,7 @@ def failure_of_message(
     message: bytes, place: str = _PLACE, loads: Callable[[bytes], Any] = pickle.loads
 ) -> Exception:
     """Unpickle a failure that a worker has reported; its cause shows the traceback there."""
-    pickled, text = pickle.loads(message)
+    pickled, text, name = pickle.loads(message)
     error: Exception
     try:
         error = loads(pickled)
@@ -78,5 +79,6 @@ def failure_of_message(
             raise TypeError(f"{error!r} is no exception")
     except Exception as unpickling:  # its class exists only in the worker, for example
         error = RuntimeError(f"a failure that cannot be unpickled here: {unpickling}")
+    name_for_sending(error, name)
     set_cause(error, RemoteTraceback(text, place))
     return error

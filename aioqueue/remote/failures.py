@@ -12,6 +12,7 @@ from aioqueue.errors import (
     PickledByParts,
     QueueClosedError,
     describe_exception,
+    name_for_sending,
 )
 from aioqueue.processes.failures import RemoteTraceback, failure_of_message, message_of_failure
 
@@ -21,6 +22,7 @@ def sendable(error: BaseException) -> Exception:
     if isinstance(error, Exception):
         return error
     sent = RuntimeError(describe_exception(error))
+    name_for_sending(sent, name_for_sending(error))
     sent.__cause__ = error
     return sent
 

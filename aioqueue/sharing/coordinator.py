@@ -30,12 +30,12 @@ from time import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioqueue.coordination.classify import Classification, classify
+from aioqueue.coordination.classify import Classification, classify, failures_behind
 from aioqueue.coordination.coordinator import BlockingCoordinator, Coordinator
 from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.methods import CoordinatorFace
 from aioqueue.coordination.workers import current_worker_name
-from aioqueue.errors import InvalidArgumentError, WorkerDiedError, exception_text
+from aioqueue.errors import InvalidArgumentError, WorkerDiedError, exception_text, sent_as
 from aioqueue.queues.queue_core import QueueCore
 from aioqueue.remote.member_connection import MemberConnection
 from aioqueue.remote.member_core import MemberCore
@@ -64,6 +64,9 @@ CALL: Final = frames.FIRST_OF_SERVICE
 
 _SETTLE_SECONDS: Final = 5.0
 """How long a process waits at most, at its start and its end, until the owner knows its state."""
+
+_ARRIVAL_SECONDS: Final = 2.0
+"""How long a process waits at most for a failure that has closed a queue before it has arrived."""
 
 _DEATH_SECONDS: Final = 1.0
 """How long after the end of its connection a process is given to end."""
@@ -128,6 +131,20 @@ class ProcessMember(MemberCore):
             # The owner answers by then, with what it has got.
             answered.wait(2 * _ANSWER_SECONDS)
         return tuple(found)
+
+    def stop(self, error: BaseException | None, worker: str) -> None:
+        # A failure elsewhere closes queues there, before its report has come: both travel by
+        # themselves. The end of such a queue is no failure of its own, so wait for the real one.
+        if error is not None and not self.stopped.is_open and not self.connection.is_current():
+            self._wait_for_failure_behind(error)
+        super().stop(error, worker)
+
+    def _wait_for_failure_behind(self, error: BaseException) -> None:
+        """Wait, for a limited time, for the failure elsewhere of which an end is a consequence."""
+        if classify(error, self.clean_types, stopping=True) is Classification.FAILURE:
+            return
+        if any(sent_as(cause) is not None for cause in failures_behind(error, self.clean_types)):
+            self.stopped.wait_blocking(_ARRIVAL_SECONDS)
 
     _monitor: LocalMonitor | None = None
 

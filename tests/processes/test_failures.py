@@ -97,7 +97,7 @@ def test_an_exception_that_cannot_be_pickled_becomes_a_runtime_error() -> None:
 
 
 def test_a_message_without_an_exception() -> None:
-    found = failure_of_message(pickle.dumps((pickle.dumps("text"), "")))
+    found = failure_of_message(pickle.dumps((pickle.dumps("text"), "", "name")))
     assert "a failure that cannot be unpickled here: 'text' is no exception" in str(found)
 
 

@@ -364,3 +364,24 @@ def program(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=2 * PATIENCE,
         check=False,
     )
+
+
+def fail_as_a_filler(coord: Any, report: Callable[[Any], Any]) -> None:
+    """A runner fills a shared queue, and its worker fails."""
+    shared = report("which queue?")
+
+    def op() -> None:
+        raise KeyError("boss level")
+
+    threads = sync.QueueRunner(shared.sync, [op]).create_threads(coord=coord.sync, start=True)
+    for thread in threads:
+        thread.join()
+    report([str(error) for error in _raised_by_join(coord)])
+
+
+def _raised_by_join(coord: Any) -> list[BaseException]:
+    try:
+        coord.sync.join()
+    except BaseExceptionGroup as group:
+        return list(group.exceptions)
+    return []

@@ -347,6 +347,44 @@ def test_an_async_block_here_raises_what_failed_elsewhere(
     world().run(main)
 
 
+def test_a_queue_that_a_failure_elsewhere_closes_ends_the_block_with_that_failure_only(
+    start: Start,
+) -> None:
+    """The end of the queue arrives before the failure does, and is its consequence."""
+    coord, episodes = sync.Coordinator(), sync.FIFOQueue(10)
+    with pytest.raises(ExceptionGroup) as caught, coord:  # noqa: PT012  # the block is tested
+        actor = start(does.fail_as_a_filler, coord.share())
+        assert actor.reported() == "which queue?"
+        actor.answer(episodes.share())
+        episodes.dequeue_many(8)
+    assert [repr(error) for error in caught.value.exceptions] == ["KeyError('boss level')"]
+    assert str(caught.value).startswith(f"aioqueue-op-0 (process {actor.pid} (")
+    assert actor.reported() == ["'boss level'"]
+    actor.answer()
+    end(coord)
+
+
+@pytest.mark.parametrize("world", [pytest.param(world, id=world.name) for world in TASK_WORLDS])
+def test_a_queue_that_a_failure_elsewhere_closes_ends_an_async_block_with_that_failure_only(
+    start: Start, world: type[TaskWorld]
+) -> None:
+    if world.missing():
+        pytest.skip(world.missing())
+
+    async def main() -> None:
+        coord, episodes = aioqueue.Coordinator(), aioqueue.FIFOQueue(10)
+        with pytest.raises(ExceptionGroup) as caught:
+            async with coord:
+                actor = start(does.fail_as_a_filler, coord.share())
+                assert actor.reported() == "which queue?"
+                actor.answer(episodes.share())
+                await episodes.dequeue_many(8)
+        assert [repr(error) for error in caught.value.exceptions] == ["KeyError('boss level')"]
+        end(coord)
+
+    world().run(main)
+
+
 def test_a_cleared_stop_is_cleared_everywhere(coord: Any, start: Start) -> None:
     worker = start(does.work, coord)
     worker.reported()
