@@ -274,10 +274,12 @@ class CoordinatorCore(WatchdogTarget):
             return True
         # The failure of another process comes twice: as the cause of the queues that it has closed,
         # and by the coordinator. These are two objects with one name.
-        names = {sent_as(leaf) for failure in self._failures for leaf in leaves_of(failure)} - {
-            None
+        names = {
+            sent_as(one)
+            for failure in self._failures
+            for one in (failure, *leaves_of(failure))
+            if sent_as(one) is not None
         }
-        names.update(filter(None, map(sent_as, self._failures)))
         return names.issuperset(map(sent_as, unknown))
 
     def drain(self, seconds: float | None) -> None:

@@ -39,6 +39,7 @@ from aioqueue.telemetry.explain.stacks import place_of, stack_of
 from aioqueue.workers.retries import FailurePolicy
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
+from aioqueue.worlds.waker import Owner
 
 _FIRST: Final = 64
 """Where the list of starts is in the shared memory, behind the header of the arena."""
@@ -130,7 +131,8 @@ class _ChildGroup:
         self.ordinal = ordinal
         self.prompt = _Prompt(prompt)
         self.is_evaluation = is_evaluation
-        self.payload = _Payload(Evaluation(ordinal, None, None) if is_evaluation else None)
+        owner = Owner(threading.current_thread())  # the process of the trainer knows who waits
+        self.payload = _Payload(Evaluation(ordinal, None, None, owner) if is_evaluation else None)
 
 
 class _ChildCall:

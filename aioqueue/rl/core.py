@@ -119,15 +119,19 @@ class Evaluation:
         number: its place among the prompts of the evaluation.
         host: what runs its rollouts; ``None`` for the host of the training.
         work: what generates them; ``None`` for the function of the training.
+        owner: the thread or task that waits for them.
+        began: when it began to wait.
         ended: opens when they have ended.
         group: the result.
         error: what has ended it without a result.
     """
 
-    def __init__(self, number: int, host: RolloutHost | None, work: Any) -> None:
+    def __init__(self, number: int, host: RolloutHost | None, work: Any, owner: Owner) -> None:
         self.number: int = number
         self.host: RolloutHost | None = host
         self.work: Any = work
+        self.owner: Owner = owner
+        self.began: float = perf_counter()
         self.ended: Gate = Gate()
         self.group: Group[Any, Any] | None = None
         self.error: BaseException | None = None
@@ -893,6 +897,14 @@ class RolloutCore:
 
     def waiting_takers(self) -> list[Taker]:
         return [taker for taker in list(self.takers) if not taker.gate.is_open]
+
+    def waiting_evaluations(self) -> list[list[Evaluation]]:
+        """Return the evaluations that have not ended, together for each call of `evaluate`."""
+        found: dict[int, list[Evaluation]] = {}
+        for group in list(self.machine.evaluations.values()):
+            evaluation = group.payload.evaluation
+            found.setdefault(id(evaluation.owner), []).append(evaluation)
+        return list(found.values())
 
     def progress(self) -> Hashable:
         """Return a value that changes when anything moves."""

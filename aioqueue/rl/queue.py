@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping
@@ -573,7 +574,9 @@ class RolloutQueueMethods(RolloutQueueFace[P, R]):
             RuntimeError: it is.
         """
         publisher = self._core.publisher
-        if publisher is not None and publisher.owner.thing is owner:
+        if publisher is None:
+            return
+        if publisher.owner.thing is owner or _awaits(publisher.owner.thing, owner):
             raise RuntimeError(
                 f"{what} within publishing() would wait for itself: nothing starts in the block."
                 " Leave the block first"
@@ -603,6 +606,23 @@ class RolloutQueueMethods(RolloutQueueFace[P, R]):
                 )
             return None
         return checked_work(generate, retry=None, timeout=None, where=None, workers=None)
+
+
+def _awaits(task: object, other: object) -> bool:
+    """Return whether a task of asyncio awaits another one, as in `asyncio.wait_for` on Python 3.11.
+
+    It runs what it is given in a task of its own.
+    """
+    if not (isinstance(task, asyncio.Task) and isinstance(other, asyncio.Task)):
+        return False
+    awaited = getattr(task, "_fut_waiter", None)
+    if awaited is None:
+        return False
+    if awaited is other or other in getattr(awaited, "_children", ()):  # itself, or a `gather`
+        return True
+    # `wait_for` awaits a future that a callback of the other task sets.
+    callbacks = [callback for callback, _ in getattr(other, "_callbacks", None) or ()]
+    return any(awaited in callback.args for callback in callbacks if isinstance(callback, partial))
 
 
 def checked_drain(drain: Any) -> Any:
@@ -809,10 +829,11 @@ class RolloutQueue(RolloutQueueMethods[P, R]):
                 work = work or core.work
                 host = new_host(core, work)
             evaluations: list[Evaluation] = []
+            owner = Owner(current_waker().runner())
             async with nullcontext() if host is None else host:
                 try:
                     for number, prompt in enumerate(listed):
-                        evaluation = Evaluation(number, host, work)
+                        evaluation = Evaluation(number, host, work, owner)
                         evaluations.append(evaluation)
                         core.evaluate(prompt, size, evaluation, priority)
                     for evaluation in evaluations:
@@ -1015,9 +1036,10 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
                 )
                 return anyio.run(evaluate)
             evaluations: list[Evaluation] = []
+            owner = Owner(threading.current_thread())
             try:
                 for number, prompt in enumerate(listed):
-                    evaluation = Evaluation(number, None, work)
+                    evaluation = Evaluation(number, None, work, owner)
                     evaluations.append(evaluation)
                     core.evaluate(prompt, size, evaluation, priority)
                 for evaluation in evaluations:

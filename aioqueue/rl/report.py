@@ -49,6 +49,7 @@ class RolloutWaits:
             return 0.0
         now = perf_counter()
         waits = [now - taker.began for taker in core.waiting_takers()]
+        waits += [now - call[0].began for call in core.waiting_evaluations()]
         publisher = core.publisher
         if publisher is not None and not publisher.drained.is_open and publisher.drain != "no":
             waits.append(now - publisher.began)
@@ -83,6 +84,15 @@ def _waits_of(core: RolloutCore, frames: Mapping[int, FrameType]) -> Iterator[Ex
         what = f"waits for step {machine.step + number} of {core}{groups}"
         chain = (f"{owner.name} {what}, for {format_seconds(seconds)}",)
         culprits = tuple(_causes(core, chain, frames, now))
+        yield ExplainedWait(
+            owner.name, what, seconds, culprits, stack_of(owner.thing, frames), key=owner.key
+        )
+    for evaluations in core.waiting_evaluations():
+        seconds, owner = now - evaluations[0].began, evaluations[0].owner
+        what = f"waits in evaluate() of {core} for {counted(len(evaluations), 'prompt')}"
+        chain = (f"{owner.name} {what}, for {format_seconds(seconds)}",)
+        culprits = tuple(_why_nothing_starts(core, chain, now))
+        culprits += tuple(_slow_calls(core, chain, frames, now))
         yield ExplainedWait(
             owner.name, what, seconds, culprits, stack_of(owner.thing, frames), key=owner.key
         )
@@ -126,14 +136,7 @@ def _causes(
             f"step {machine.step} of {core} waits for done() of step {last}: all"
             f" {counted(int(budget), 'slot')} belong to steps that are not done",
         )
-    if machine.limit == 0:
-        yield culprit("unfinished", f"max_in_flight of {core} is 0, which is a pause")
-    publisher = core.publisher
-    if publisher is not None:
-        seconds = format_seconds(now - publisher.began)
-        yield culprit(
-            "unfinished", f"publishing() of {core} is open for {seconds}: nothing starts in it"
-        )
+    yield from _why_nothing_starts(core, chain, now)
     if machine.error is not None:
         yield culprit("source", _source_failure(core, machine.error))
     yield from _slow_calls(core, chain, frames, now)
@@ -145,6 +148,17 @@ def _causes(
     if machine.census[GroupState.JUDGED]:
         groups = counted(machine.census[GroupState.JUDGED], "group")
         yield culprit("worker", f"accept= of {core} decides about {groups}")
+
+
+def _why_nothing_starts(core: RolloutCore, chain: tuple[str, ...], now: float) -> Iterator[Culprit]:
+    """Yield why no rollout starts at all, be it of the training or of an evaluation."""
+    if core.machine.limit == 0:
+        text = f"max_in_flight of {core} is 0, which is a pause"
+        yield Culprit("unfinished", text, chain, queue=core.name)
+    if core.publisher is not None:
+        seconds = format_seconds(now - core.publisher.began)
+        text = f"publishing() of {core} is open for {seconds}: nothing starts in it"
+        yield Culprit("unfinished", text, chain, queue=core.name)
 
 
 def _slow_calls(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import chain
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from aioqueue.errors import OutOfRangeError
 from aioqueue.rl import Group, RolloutQueue
-from tests.kit.worlds import TaskWorld, World
+from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, World
 from tests.rl.kit import Engine, Trainer, generating
 
 
@@ -297,6 +298,29 @@ class TestPublishing:
                     with pytest.raises(RuntimeError, match=r"publishing\(\) within"):
                         async with trainer.publishing():
                             pass
+                assert len(await trainer.train_all()) == 4
+
+        world.run(body)
+
+    @pytest.mark.parametrize("how", ["wait_for", "create_task", "gather"])
+    def test_an_evaluation_in_a_task_that_the_block_awaits_is_refused(self, how: str) -> None:
+        awaited: dict[str, Any] = {
+            "wait_for": lambda call: asyncio.wait_for(call, PATIENCE),
+            "create_task": asyncio.create_task,
+            "gather": asyncio.gather,
+        }
+        world = AsyncioWorld()
+
+        async def body() -> None:
+            rollouts = queue(8)
+            async with generating(world, rollouts, Engine(world)):
+                trainer = Trainer(world, rollouts)
+                async with rollouts.publishing():
+                    with pytest.raises(RuntimeError, match=r"evaluate\(\) within"):
+                        await awaited[how](rollouts.evaluate([1]))
+                    later = asyncio.create_task(rollouts.evaluate([1]))
+                    await asyncio.sleep(0)
+                assert len(await later) == 1  # it may wait for the end of the block
                 assert len(await trainer.train_all()) == 4
 
         world.run(body)

@@ -67,6 +67,24 @@ class TestExplanations:
 
         world.run(body)
 
+    def test_an_evaluation_that_waits_for_a_publication(self, world: World) -> None:
+        async def body() -> None:
+            rollouts = queue(2, name="grpo")
+            async with generating(world, rollouts, Engine(world)):
+                trainer = Trainer(world, rollouts)
+                async with trainer.publishing():
+                    evaluating = world.spawn(trainer.evaluate, [1, 2])
+                    await world.until(lambda: len(rollouts._core.machine.evaluations) == 2)
+                    for text in (str(rollouts.explain()), str(aioqueue.explain())):
+                        assert "waits in evaluate() of RolloutQueue 'grpo' for 2 prompts" in text
+                        assert "publishing() of RolloutQueue 'grpo' is open for" in text
+                        assert "nothing starts in it" in text
+                assert len(await evaluating.result()) == 2
+                assert "waits in evaluate()" not in str(rollouts.explain())
+                await trainer.train_all()
+
+        world.run(body)
+
     def test_the_watchdog_reports_a_rollout_that_hangs(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:

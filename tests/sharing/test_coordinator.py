@@ -352,7 +352,7 @@ def test_a_queue_that_a_failure_elsewhere_closes_ends_the_block_with_that_failur
 ) -> None:
     """The end of the queue arrives before the failure does, and is its consequence."""
     coord, episodes = sync.Coordinator(), sync.FIFOQueue(10)
-    with pytest.raises(ExceptionGroup) as caught, coord:  # noqa: PT012  # the block is tested
+    with pytest.raises(ExceptionGroup) as caught, coord:
         actor = start(does.fail_as_a_filler, coord.share())
         assert actor.reported() == "which queue?"
         actor.answer(episodes.share())
