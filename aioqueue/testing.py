@@ -36,6 +36,7 @@ from aioqueue.sources.base import BaseSource, Scan
 from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry.explain import stacks
 from aioqueue.telemetry.explain.frames import current_frames
+from aioqueue.telemetry.explain.gather import explain
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import in_event_loop
@@ -301,17 +302,24 @@ class VirtualClock:
 
     It is for asyncio. In trio, use ``trio.testing.MockClock(autojump_threshold=0)``.
 
+    When all tasks wait and there is no timer either, only a thread or a socket can help. A test
+    that waits for neither would hang, so `run` raises instead.
+
     Args:
         idle: seconds of the machine in which nothing has happened before the time jumps. If threads
             work for the test, such as plain functions of a `prepare`, it must be longer than they
             need.
+        patience: seconds of the machine in which nothing has happened, while all tasks wait without
+            a timer, before `run` raises; ``None``: it waits for ever. If threads or other processes
+            work for the test, it must be longer than they need.
 
     Raises:
-        InvalidArgumentError: ``idle`` is not a number of seconds.
+        InvalidArgumentError: ``idle`` or ``patience`` is not a number of seconds.
     """
 
-    def __init__(self, *, idle: float = 0.01) -> None:
+    def __init__(self, *, idle: float = 0.01, patience: float | None = 10.0) -> None:
         self._idle = checked_seconds(idle, "idle")
+        self._patience = None if patience is None else checked_seconds(patience, "patience")
         self._now = 0.0
 
     def __repr__(self) -> str:
@@ -336,6 +344,8 @@ class VirtualClock:
             What it returned.
 
         Raises:
+            RuntimeError: all tasks wait, no timer is set, and nothing has come from a thread or a
+                socket for ``patience`` seconds. The message explains what they wait for.
             BaseException: what it raised.
         """
         with asyncio.Runner(loop_factory=self.new_event_loop) as runner:
@@ -350,8 +360,17 @@ class _VirtualSelector(selectors.DefaultSelector):
         self._clock = clock
 
     def select(self, timeout: float | None = None) -> Any:
-        if timeout is None or timeout <= 0:
-            return super().select(timeout)  # no timer to jump to, or tasks that can run
+        if timeout is None:  # no timer to jump to
+            patience = self._clock._patience
+            found = super().select(patience)
+            if not found and patience is not None:
+                raise RuntimeError(
+                    "all tasks wait, and no timer is set: nothing has come from a thread or a"
+                    f" socket for {patience:g} s (patience).\n{explain()}"
+                )
+            return found
+        if timeout <= 0:
+            return super().select(timeout)  # tasks can run
         found = super().select(self._clock._idle)
         if not found:
             self._clock._now += timeout

@@ -404,9 +404,39 @@ class TestVirtualClock:
         clock.run(main())
         assert clock.now == 0
 
-    def test_refuses(self) -> None:
-        with pytest.raises(InvalidArgumentError, match=r"^idle: got -1"):
-            VirtualClock(idle=-1)
+    def test_tasks_that_wait_for_nothing_that_can_come_do_not_hang(self) -> None:
+        async def main() -> None:
+            async with aioqueue.Coordinator() as coord:
+                await asyncio.sleep(HOUR)
+                coord.register(asyncio.create_task(aioqueue.FIFOQueue(1, name="quiet").dequeue()))
+                await aioqueue.FIFOQueue(1, name="lone").dequeue()
+
+        with pytest.raises(RuntimeError) as caught:
+            VirtualClock(patience=0.05).run(main())
+        text = str(caught.value)
+        assert text.startswith(
+            "all tasks wait, and no timer is set: nothing has come from a thread"
+        )
+        assert "'lone'" in text
+        assert "'quiet'" in text
+
+    def test_threads_are_waited_for_without_a_timer(self) -> None:
+        gate = threading.Event()
+
+        async def main() -> bool:
+            waiting = asyncio.create_task(asyncio.to_thread(gate.wait))
+            await asyncio.sleep(0)
+            threading.Timer(0.05, gate.set).start()
+            return await waiting
+
+        assert VirtualClock(patience=PATIENCE).run(main())
+        assert VirtualClock(patience=None).run(main())
+
+    @pytest.mark.parametrize("name", ["idle", "patience"])
+    def test_refuses(self, name: str) -> None:
+        options: Any = {name: -1}
+        with pytest.raises(InvalidArgumentError, match=f"^{name}: got -1"):
+            VirtualClock(**options)
 
 
 class TestNoThreadsLeft:
