@@ -63,6 +63,7 @@ class InFlightWindow:
         "_tallies",
         "_waiting",
         "ahead",
+        "asked",
         "came",
         "limit_bytes",
         "may_come",
@@ -78,6 +79,9 @@ class InFlightWindow:
         self._tallies: list[Tally] = []
         self._closed = 0  # the total of the tallies that were closed
         self.ahead: Sized = ()  # items that were read, but not yet taken by a worker
+        # Items that came in, and that a helper awaits from the source. It may still be in there
+        # when the last worker has ended.
+        self.asked: int = 0
         self.limit_bytes: int | None = limit_bytes
         self.quota: ItemQuota | None = None  # of a source whose later stages want a part of it
         self._max_in_flight = max_in_flight
@@ -132,7 +136,7 @@ class InFlightWindow:
     @property
     def taken(self) -> int:
         """The number of items that workers have taken and that have not left."""
-        return max(0, self.items - len(self.ahead))
+        return max(0, self.items - len(self.ahead) - self.asked)
 
     @property
     def bytes(self) -> int:
@@ -219,6 +223,7 @@ class InFlightWindow:
 
     def abort(self, n: int = 1) -> None:
         """Remove items that came in and will never be prepared."""
+        self.asked = max(0, self.asked - n)
         self._came -= n
 
 

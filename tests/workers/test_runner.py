@@ -22,7 +22,7 @@ import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.sources.kinds.sequences import items, numbers
 from aioqueue.sources.shuffling import rng
-from aioqueue.workers.options import Retry
+from aioqueue.workers.options import Retry, per_second
 from aioqueue.workers.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from tests.kit.functions import double, negative_too, noise
 from tests.kit.preparing import Runner, drained, failures_of, in_loop, prepared, stand_in
@@ -545,6 +545,35 @@ class TestSurface:
             f"prepare into 'images' has ended: {N} prepared ({N} examples), 0 retried, 0 skipped,"
             " 0 left out, 0 dropped by the stop, 0 workers died"
         )
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            {"rate": per_second(10_000), "burst": N},
+            {"concurrency_key": bool, "max_per_key": 2},
+        ],
+    )
+    async def test_an_element_that_a_stopped_helper_waits_for_was_not_dropped(
+        self,
+        world: World,
+        where: Where,
+        options: dict[str, Any],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Nothing is lost: all elements of the source were prepared."""
+        source, queue = sync.FIFOQueue[int](N), world.fifo(N)
+        source.enqueue_many(range(N))
+
+        def all_arrived() -> bool:
+            return queue.size() == N and waiting(source) > 0
+
+        with caplog.at_level(logging.INFO, "aioqueue"):
+            await left_early(world, source, fitting(double, where), queue, all_arrived, **options)
+        texts = [record.getMessage() for record in caplog.records]
+        (text,) = [text for text in texts if text.startswith("prepare into")]
+        assert f"{N} prepared" in text
+        assert "0 dropped by the stop" in text
 
     @pytest.mark.parametrize("in_file", [False, True])
     def test_items_that_were_skipped_are_worth_a_warning(

@@ -550,6 +550,8 @@ class _TaskSource:
         if job.roster.surplus and self.is_for_workers:
             job.dismiss()
         job.window.enter()
+        if not self.is_for_workers:
+            job.window.asked = 1
         began = perf_counter() if job.gauge.is_on else 0.0
         try:
             if self._waited_for is not None:
@@ -792,7 +794,9 @@ class _TaskInbox:
     async def take_items(self, owner: Call) -> None:
         self._inbox.set_clock(anyio.current_time)  # no worker has an item before that
         while True:
-            self._inbox.put(Pending(await self._source.take(owner)))
+            item = await self._source.take(owner)
+            self._job.window.asked = 0
+            self._inbox.put(Pending(item))
             self._wake()
 
     async def take(self, owner: Call) -> Pending:

@@ -149,6 +149,8 @@ class ThreadSource:
                 # flight, so the reader must not count an item after they have looked.
                 if self.is_for_workers:
                     self._window.grant()
+                else:
+                    self._window.asked = 1
                 return 1
             n = pace.next(seconds)
             if n == 1 and job.output_buffer is not None:
@@ -686,6 +688,7 @@ class ThreadInbox:
         while True:
             item = self._source.take()
             with self._lock:
+                self._job.window.asked = 0
                 self._inbox.put(Pending(item))
                 self._work_came.notify()
 
