@@ -137,6 +137,20 @@ class TestNames:
         assert "it has: input_bytes, out_type" in report.absent[0].why
         assert GRAPHS in report.absent[1].why
 
+    def test_options_with_a_timeout_only_have_an_effect(self, tmp_path: Path) -> None:
+        source = (
+            "import tensorflow as tf\n"
+            "tf.ConfigProto(operation_timeout_in_ms=60000)\n"
+            "tf.RunOptions(timeout_in_ms=5)\n"
+            "tf.ConfigProto(operation_timeout_in_ms=60000, log_device_placement=True)\n"
+            "tf.RunOptions(trace_level=1)\n"
+        )
+        report = check(written(tmp_path, script=source))
+        assert [(one.name, one.lines) for one in report.inert] == [
+            ("ConfigProto", (4,)),
+            ("RunOptions", (5,)),
+        ]
+
     def test_what_datasets_lack(self, tmp_path: Path) -> None:
         source = (
             "import tensorflow as tf\n"

@@ -32,6 +32,9 @@ INERT: dict[str, str] = {
 }  # fmt: skip
 """Names that are accepted and have no effect, or almost none."""
 
+TIMEOUTS = {"ConfigProto": "operation_timeout_in_ms", "RunOptions": "timeout_in_ms"}
+"""Arguments of the names above that have an effect."""
+
 SUMMARIES = (
     *("audio_summary", "histogram_summary", "image_summary", "merge_all_summaries"),
     *("merge_summary", "scalar_summary", "summary."),
@@ -333,7 +336,7 @@ def _judged(names: _Names) -> tuple[Judgements, Judgements, Judgements]:
     inert: Judgements = {}
     lacking: Judgements = {}
     for use in names.uses:
-        why = _inert(use.name)
+        why = _inert(use)
         if why is not None:
             _note(inert, use.name, f"tf.{use.name}: {why}", use.line)
         for name, reason in _missing(use):
@@ -349,9 +352,12 @@ def _note(judgements: Judgements, name: str, why: str, line: int) -> None:
         lines.append(line)
 
 
-def _inert(name: str) -> str | None:
+def _inert(use: _Use) -> str | None:
+    name = use.name
     if name in INERT:
-        return INERT[name]
+        # A call with the timeout only has all the effect that it asks for.
+        has_effect = use.keywords and set(use.keywords) == {TIMEOUTS.get(name)}
+        return None if has_effect else INERT[name]
     if not can_write() and name.startswith(SUMMARIES):
         return f"nothing is written; to have event files: {extras.command_for('summaries')}"
     return None
