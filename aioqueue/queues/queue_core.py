@@ -777,7 +777,7 @@ class QueueFace(QueueMethods[ElementT]):
 
 
 def face_of(core: QueueCore, world: World) -> Any:
-    """Return the face of a queue in a world, and make it if there is none."""
+    """Return the face of a queue in a world, and make it if there is not one yet."""
     return call_with_lock(core.lock, _find_or_make_face, core, world)
 
 
