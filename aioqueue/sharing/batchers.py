@@ -435,6 +435,9 @@ def _handle(
     return face
 
 
+_sharing: Final = threading.RLock()
+
+
 def share_batcher(face: BatcherFace[Any, Any], name: str | None) -> None:
     """Share a batcher; see `BatcherFace.share`."""
     if name is not None:
@@ -447,11 +450,12 @@ def share_batcher(face: BatcherFace[Any, Any], name: str | None) -> None:
             )
         return
     serving = server()
-    shared = core.shared
-    if shared is None:
-        service = BatcherService(serving, face)
-        service.number = serving.add(service)
-        shared = core.shared = Shared(serving.address, service.number, service.description)
+    with _sharing:  # several threads may share it
+        shared = core.shared
+        if shared is None:
+            service = BatcherService(serving, face)
+            service.number = serving.add(service)
+            shared = core.shared = Shared(serving.address, service.number, service.description)
     if name is not None:
         serving.add_name(name, shared.thing)
 
