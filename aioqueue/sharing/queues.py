@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
-from threading import current_thread
+from threading import Thread, current_thread
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -63,7 +63,7 @@ from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods
 from aioqueue.queues.queue_core import QueueCore, QueueFace, add_rows_note, face_of
-from aioqueue.remote.failures import sendable
+from aioqueue.remote.failures import message_of_error, sendable
 from aioqueue.sharing import addresses, frames, sealing
 from aioqueue.sharing.connection import (
     CallerWaker,
@@ -235,6 +235,9 @@ class QueueService:
         self._weighed = core.storage.weighed if isinstance(core.storage, WeighedStorage) else None
         self._borrowers: dict[tuple[Client, int], Borrower] = {}
         self._callers: weakref.WeakKeyDictionary[Client, _Caller] = weakref.WeakKeyDictionary()
+        # Answers with objects that were put in before the queue was shared; the first one is being
+        # pickled. Only the server's thread touches this.
+        self._unpickled: deque[tuple[_RemoteCall, Any]] = deque()
 
     @property
     def description(self) -> QueueDescription:
@@ -382,30 +385,67 @@ class QueueService:
             del client.calls[number]
             client.fail(number, attempt.error)
         elif type(attempt) is Take:
-            try:
-                call.blocks = client.answer(number, self._parts_of(attempt))
-            except Exception as error:
-                # It cannot be pickled. It goes back, or it would stay on lease for ever.
-                self._end_unreadable(call, -1)
-                error.add_note(f"an element of {self.label} cannot be pickled")
-                client.fail(number, error)
+            content = self._content_of(attempt)
+            if self._is_sealed(attempt, content):
+                call.blocks = client.answer(number, _parts_of_object(content))
+            else:
+                # It was put in before the queue was shared. To pickle it runs code of the user.
+                self._unpickled.append((call, content))
+                if len(self._unpickled) == 1:
+                    self._pickle_next()
         else:
             del client.calls[number]
             client.answer(number, b"\1")
 
-    def _parts_of(self, take: Take) -> Parts:
-        """Return what a dequeue holds, as its caller gets it."""
+    def _content_of(self, take: Take) -> Any:
+        """Return the row or the columns that a dequeue holds, as its caller gets them."""
         held = take.held
         if take.single:
-            row = held.single
-            if type(row) is Sealed:
-                return row.data, row.buffers
-            return parts_of(row)
+            return held.single
         components = self._spec.components
         if components is not None and held.out is None and not self._spec.rows_private:
             # Copies: these rows may come back, and must not be memory of the storage by then.
             held.out = _empty_columns(components, held.count)
-        return parts_of(self.core.storage.columns(held))
+        return self.core.storage.columns(held)
+
+    def _is_sealed(self, take: Take, content: Any) -> bool:
+        """Return whether pickling what a dequeue holds runs no code of the user."""
+        spec = self._spec
+        if type(spec) is not SealingSpec:
+            return True
+        if take.single:
+            sealed: bool = spec.is_sealed_row(content)
+        else:
+            sealed = spec.are_sealed_columns(content)
+        return sealed
+
+    def _pickle_next(self) -> None:
+        """Pickle one answer on a thread of its own, and go on with the next one after it."""
+        _, content = self._unpickled[0]
+        pickling = Thread(target=self._pickle, args=(content,), name="aioqueue-pickling")
+        pickling.daemon = True
+        pickling.start()
+
+    def _pickle(self, content: Any) -> None:
+        parts, failure = None, b""
+        try:
+            parts = parts_of(content)
+        except BaseException as error:
+            failure = _message_of_pickling(error, self.label)
+        self.server.call_soon(partial(self._note_pickled, parts, failure))
+
+    def _note_pickled(self, parts: Parts | None, failure: bytes) -> None:
+        call, _ = self._unpickled.popleft()
+        client, number = call.client, call.number
+        if not client.has_left and client.calls.get(number) is call:  # else it was cancelled
+            if parts is not None:
+                call.blocks = client.answer(number, parts)
+            else:
+                # It goes back, or it would stay on lease for ever.
+                self._end_unreadable(call, -1)
+                client.send(frames.FAILED, 0, number, failure)
+        if self._unpickled:
+            self._pickle_next()
 
     def acknowledge(self, client: Client, number: int) -> None:
         call = client.calls.get(number)
@@ -592,6 +632,20 @@ _METHODS: Final[dict[str, Callable[..., Any]]] = {
     "statistics": QueueService._statistics,
     "task_done": QueueService._task_done,
 }
+
+
+def _message_of_pickling(error: BaseException, label: str) -> bytes:
+    """Return what a call raises because an element could not be pickled for it."""
+    note = f"an element of {label} cannot be pickled"
+    try:
+        if isinstance(error, Exception):
+            error.add_note(note)
+            return message_of_error(error)
+        # SystemExit, say: it must not end the process that asked for the element.
+        text = f"{type(error).__name__}: {error}"
+    except BaseException as second:  # code of the user, too
+        text = f"{type(error).__name__}, and then {type(second).__name__}"
+    return message_of_error(RuntimeError(f"{note}: its pickling raised {text}"))
 
 
 def end_error(kind: str, name: str, attempt: Attempt) -> Exception:
@@ -1445,22 +1499,28 @@ def share_queue(core: QueueCore, name: str | None) -> None:
     """Share a queue; see `QueueFace.share`."""
     if name is not None:
         name = addresses.checked_name(name)
-    shared = core.shared
     if isinstance(core, RemoteQueueCore):
         if name is not None:
             raise InvalidArgumentError(
                 f"name: got {name!r} for {core.label}, which another process owns; name it there"
             )
         return
-    if shared is None:
-        if sealing.has_objects(core.spec):
-            core.set_spec(SealingSpec(core.spec))
-        serving = server()
-        shared = QueueService(core, serving)
-        shared.number = serving.add(shared)
-        core.shared = shared
+    shared = call_with_lock(core.lock, _service_of, core)
     if name is not None:
         shared.server.add_name(name, shared.number)
+
+
+def _service_of(core: QueueCore) -> QueueService:
+    """Return the service of a queue; the first call shares it."""
+    service: QueueService | None = core.shared
+    if service is None:
+        serving = server()
+        if sealing.has_objects(core.spec):
+            core.set_spec(SealingSpec(core.spec))
+        service = QueueService(core, serving)
+        service.number = serving.add(service)
+        core.shared = service
+    return service
 
 
 def _note_rows(attempt: Attempt, error: BaseException) -> None:

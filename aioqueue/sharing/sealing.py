@@ -47,6 +47,9 @@ class Sealed:
         return Sealed, (self.data, [pickle.PickleBuffer(one) for one in self.buffers], self.nbytes)
 
 
+_SEALED: Final = _PLAIN | {Sealed}
+
+
 def described(thing: Any) -> str:
     """Describe a pickled object without unpickling it: its class, as far as the pickle shows it."""
     if type(thing) is not Sealed:
@@ -61,6 +64,17 @@ def described(thing: Any) -> str:
     except Exception:
         pass  # it is no pickle at all
     return f"a pickle of {len(thing.data)} bytes"
+
+
+def _are_sealed(things: Sequence[Any]) -> bool:
+    kinds = set(map(type, things))  # the usual ones need no look at each thing
+    return kinds <= _SEALED or all(type(one) in _SEALED or is_plain(one) for one in things)
+
+
+def _is_sealed_value(value: Any) -> bool:
+    if type(value) is np.ndarray and value.dtype == object:
+        return _are_sealed(value.reshape(-1).tolist())
+    return _are_sealed((value,))
 
 
 def _is_large(buffer: pickle.PickleBuffer) -> bool:
@@ -180,6 +194,21 @@ class SealingSpec:
 
     def outputs(self, out: Any, n: int) -> Columns:
         return self.inner.outputs(out, n)
+
+    def is_sealed_row(self, row: Row) -> bool:
+        """Return whether pickling a row of the queue runs no code of the user."""
+        if self.components is None:
+            return _are_sealed((row if self.inner.row_is_identity else row[1],))
+        return all(_is_sealed_value(row[place]) for place in self._objects)
+
+    def are_sealed_columns(self, columns: Columns) -> bool:
+        """Return the same for rows of the queue as columns."""
+        if self.components is None:
+            rows = columns if self.inner.row_is_identity else [row[1] for row in columns]
+            return _are_sealed(rows)
+        if self.rows_private and type(columns) is list and columns and type(columns[0]) is tuple:
+            return all(map(self.is_sealed_row, columns))
+        return all(_is_sealed_value(columns[place]) for place in self._objects)
 
     def sealed_row(self, row: Row) -> Row:
         return self._seal_row(row)
