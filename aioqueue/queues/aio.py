@@ -133,7 +133,7 @@ class AsyncMethods(QueueFace[ElementT]):
         if row is NOTHING:
             take = Take(1, True)
             await self._complete(take, None, True)
-            row = take.held.single
+            row = take.held.single if self._row_of is None else self._row_of(take)
         from_row = self._from_row  # after the wait: sharing the queue replaces it
         return row if from_row is None else from_row(row)
 
@@ -326,7 +326,7 @@ class AsyncMethods(QueueFace[ElementT]):
                 await self._complete(take, None, True)
             else:
                 await self._take_with_pause(take, waker, None, True)
-            row = take.held.single
+            row = take.held.single if self._row_of is None else self._row_of(take)
         from_row = self._from_row
         return row if from_row is None else from_row(row)
 

@@ -145,7 +145,7 @@ class BlockingMethods(QueueFace[ElementT]):
             except BaseException as error:
                 shorten(error)
                 raise
-            row = take.held.single
+            row = take.held.single if self._row_of is None else self._row_of(take)
         from_row = self._from_row  # after the wait: sharing the queue replaces it
         return row if from_row is None else from_row(row)
 

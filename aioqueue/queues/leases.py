@@ -199,7 +199,7 @@ class QueueLeases:
                 raise CancelledError(f"the loop that reads '{self.name}' is over")
             if take.single:
                 # Asked for each time: sharing the queue replaces it.
-                from_row, row = self._sync._from_row, take.held.single
+                row, from_row = self._core.row_of(take), self._sync._from_row
                 return row if from_row is None else from_row(row)
             return self._batch_from(take)
         except BaseException:

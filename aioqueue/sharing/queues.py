@@ -49,6 +49,7 @@ from aioqueue.core.attempts import (
 from aioqueue.core.elements.object_spec import ObjectSpec, PriorityObjectSpec
 from aioqueue.core.elements.spec import Columns, Row, Spec
 from aioqueue.core.fast_path import NOTHING, Waiting
+from aioqueue.core.machine import Machine
 from aioqueue.core.meters import Durations, current_meter
 from aioqueue.core.storage.protocol import Held
 from aioqueue.core.storage.sized import WeighedStorage, size_of
@@ -121,8 +122,8 @@ _WORD: Final = struct.Struct("<BQ")
 MOST_UNANSWERED: Final = 32 << 20
 """How many bytes of enqueues of one process may wait at the owner of a queue."""
 
-_INDEX: Final = struct.Struct("<q")
-"""Which row of a dequeue could not be unpickled."""
+_UNREADABLE: Final = struct.Struct("<qB")
+"""Which row of a dequeue could not be unpickled (negative: unknown), and what that counts."""
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -214,6 +215,113 @@ class _RemoteCall:
     def expire(self) -> None:
         if self.attempt.state is PENDING:
             deliver(self.service.machine.expire(self.attempt))
+
+
+def _log_set_aside(core: QueueCore, row: Row) -> None:
+    what = ", ".join(map(sealing.described, sealing.sealed_in(row)))
+    _log.warning("%s: %s is set aside: two consumers could not unpickle it", core.label, what)
+
+
+def _withdraw_without(core: QueueCore, take: Take, row: Row) -> None:
+    """Put the rows of a batch back but one, which is set aside."""
+    # Under one lock, so that nobody takes it in between.
+    (sealed, *_) = sealing.sealed_in(row)
+    deliver(call_with_lock(core.machine._lock, _withdraw_and_drop, core.machine, take, sealed))
+
+
+def _withdraw_and_drop(machine: Machine, take: Take, sealed: Sealed) -> list[Waker]:
+    wakers = [*machine.withdraw(take)]
+    with suppress(NotImplementedError):  # a storage without an order by which to find it
+        wakers += machine.drop(sealed)
+    return wakers
+
+
+def _note_unreadable(error: BaseException, label: str, what: str, index: int | None) -> None:
+    row = "" if index is None or index < 0 else f"row {index} of "
+    error.add_note(
+        f"{row}what a dequeue of {label} got ({what}) cannot be unpickled in this process. It goes"
+        " back; an element that fails twice is set aside"
+    )
+
+
+class SharedObjectsCore(QueueCore):
+    """The core of a shared queue whose elements are, or have, objects, in the owner's process.
+
+    A caller of this process has what it takes once it is unpickled. Until then the row can go back,
+    as at a handle.
+    """
+
+    opens_rows = True
+
+    @property
+    def try_dequeue(self) -> Callable[[], Row]:
+        return self._try_opened
+
+    def _try_opened(self) -> Row:
+        take = Take(1, True, leased=True)
+        no_waker: Any = None
+        if not self.machine.try_grant(take, no_waker):
+            return NOTHING
+        try:
+            row = self.row_of(take)
+            wakers = self.machine.commit_leases((take,))
+        except BaseException:
+            apply_deferred(self.machine.withdraw, take)
+            raise
+        if wakers:
+            deliver(wakers)
+        return row
+
+    def row_of(self, attempt: Take) -> Row:
+        spec: Any = self.spec
+        try:
+            return spec.unsealed_row(attempt.held.single)
+        except BaseException as error:
+            self._give_back(attempt, error, attempt.held.single, None)
+            raise
+
+    def try_batch(self, n: int, out: Columns | None = None) -> Any:
+        take = Take(n, out=out)
+        return self.finish_batch(take) if self.machine.try_take(take) else NOTHING
+
+    def finish_batch(self, attempt: Take) -> Any:
+        spec: Any = self.spec
+        row, index = None, -1
+        opened: list[Row] = []
+        try:
+            columns = self.storage.columns(attempt.held)
+            if spec.components is None:
+                try:
+                    opened.extend(map(spec.unsealed_row, columns))
+                except BaseException:
+                    index = len(opened)
+                    row = columns[index]
+                    raise
+            else:
+                opened = spec.unsealed_columns(columns)
+            batch = spec.inner.batch(opened)
+        except BaseException as error:
+            self._give_back(attempt, error, row, index)
+            raise
+        self.copier._free(attempt.held)
+        return batch
+
+    def _give_back(
+        self, take: Take, error: BaseException, row: Row | None, index: int | None
+    ) -> None:
+        """Give back what a dequeue of this process could not unpickle, or set it aside."""
+        sealed = sealing.sealed_in(row) if row is not None else []
+        if sealed and isinstance(error, Exception):
+            _note_unreadable(error, self.label, sealing.described(sealed[0]), index)
+        if not sealed or not sealing.count_failure(row, sealing.weight_of_failure(error)):
+            apply_deferred(self.machine.withdraw, take)
+            return
+        _log_set_aside(self, row)
+        if take.single:
+            deliver(self.machine.commit_leases((take,)))
+            deliver(self.machine.task_done(1) or ())  # nobody gets it, so nobody could say so
+        else:
+            _withdraw_without(self, take, row)
 
 
 class QueueService:
@@ -442,7 +550,7 @@ class QueueService:
                 call.blocks = client.answer(number, parts)
             else:
                 # It goes back, or it would stay on lease for ever.
-                self._end_unreadable(call, -1)
+                self._end_unreadable(call, -1, 0)
                 client.send(frames.FAILED, 0, number, failure)
         if self._unpickled:
             self._pickle_next()
@@ -463,8 +571,7 @@ class QueueService:
         if call is None or call.service is not self:
             return b""  # it has been answered, and its answer is on the way
         if len(body):
-            (index,) = _INDEX.unpack(body)
-            self._end_unreadable(call, index)
+            self._end_unreadable(call, *_UNREADABLE.unpack(body))
             return b""
         word: bytes = self._end_call(call)
         return word
@@ -485,7 +592,7 @@ class QueueService:
             call.client.memory.free(call.blocks)
             call.blocks = ()
 
-    def _end_unreadable(self, call: _RemoteCall, index: int) -> bool:
+    def _end_unreadable(self, call: _RemoteCall, index: int, weight: int) -> bool:
         """End a dequeue whose rows its caller could not unpickle, or this process not pickle.
 
         They go back, since another consumer may be able to. An element that has failed twice is set
@@ -494,6 +601,7 @@ class QueueService:
         Args:
             call: the call.
             index: which row it was; negative if unknown.
+            weight: what the failure counts.
 
         Returns:
             Whether an element was set aside.
@@ -505,42 +613,20 @@ class QueueService:
             row = held.single
         elif self._spec.components is None and 0 <= index < held.count:
             row = self.core.storage.columns(held)[index]
-        if row is None or not self._has_failed_before(row):
+        if row is None or not sealing.count_failure(row, weight):
             self._end_call(call)
             return False
-        self._log_set_aside(row)
+        _log_set_aside(self.core, row)
         if take.single:
             call.client.calls.pop(call.number, None)
             self._commit(call)
             self._free_blocks(call)
             self._task_done(1)  # nobody gets it, so nobody could say so
         else:
-            sealed = sealing.sealed_in(row)
-            # Under one lock, so that nobody takes it in between.
-            deliver(call_with_lock(self.machine._lock, self._withdraw_without, call, sealed[0]))
+            call.client.calls.pop(call.number, None)
+            _withdraw_without(self.core, take, row)
+            self._free_blocks(call)
         return True
-
-    def _withdraw_without(self, call: _RemoteCall, sealed: Sealed) -> list[Waker]:
-        client = call.client
-        client.calls.pop(call.number, None)
-        wakers = [*self.machine.withdraw(call.attempt)]
-        self._free_blocks(call)
-        with suppress(NotImplementedError):  # a storage without an order by which to find it
-            wakers += self.machine.drop(sealed)
-        return wakers
-
-    @staticmethod
-    def _has_failed_before(row: Row) -> bool:
-        sealed = sealing.sealed_in(row)
-        for one in sealed:
-            one.failures += 1
-        return any(one.failures > 1 for one in sealed)
-
-    def _log_set_aside(self, row: Row) -> None:
-        what = ", ".join(map(sealing.described, sealing.sealed_in(row)))
-        _log.warning(
-            "%s: %s is set aside: two consumers could not unpickle it", self.core.label, what
-        )
 
     def _give_back(self, client: Client, numbers: Iterable[int]) -> None:
         """End leases of a client, all at once, before anybody takes one of the elements."""
@@ -721,7 +807,7 @@ class AttemptCall:
         self.is_refused = False  # whether it would have had to wait, and must not
         self.size = 0  # how many bytes it has sent, as long as the owner has not answered
         self.settlement: Settlement | None = None
-        self.unreadable: int | None = None  # the row that its caller could not unpickle
+        self.unreadable = b""  # what of it its caller could not unpickle, as the owner is told
 
     def answered(self, kind: int, body: memoryview) -> None:
         if kind == frames.SETTLED:
@@ -1143,6 +1229,7 @@ class RemoteMachine:
         held = attempt.held
         data: Any = b""
         value: Any = None
+        index = 0 if attempt.single else -1
         try:
             data, buffers, blocks = connection.unpack(call.body)
             value = pickle.loads(data, buffers=buffers)
@@ -1152,41 +1239,33 @@ class RemoteMachine:
                     value = sealing_spec.unsealed_row(value)
                 held.single, held.count = value, 1
             else:
-                if sealing_spec is not None:
+                if sealing_spec is not None and self._spec.components is None:
+                    opened: list[Row] = []
+                    try:
+                        opened.extend(map(sealing_spec.unsealed_row, value))
+                    except BaseException:
+                        index = len(opened)
+                        raise
+                    value = opened
+                elif sealing_spec is not None:
                     value = sealing_spec.unsealed_columns(value)
                 held.count = len(value) if self._spec.components is None else len(value[0])
                 held.parts = value
                 if attempt.borrower is None:
                     held.single = self._spec.batch(self.storage.columns(held))
         except BaseException as error:
+            if isinstance(error, Exception) and connection.has_ended:
+                raise self.end_error(attempt) from error
+            call.unreadable = _UNREADABLE.pack(index, sealing.weight_of_failure(error))
             if isinstance(error, Exception):
-                if connection.has_ended:
-                    raise self.end_error(attempt) from error
-                call.unreadable = index = self._unreadable_row(attempt, value)
                 if value is None:
                     value = Sealed(bytes(data))  # for the message
-                where = "" if attempt.single or index < 0 else f"row {index} of "
-                error.add_note(
-                    f"{where}what a dequeue of {queue_label(self.kind, self.name)} got"
-                    f" ({_described(call, value, index)}) cannot be unpickled in this process. It"
-                    " goes back; an element that fails twice is set aside"
-                )
+                what = _described(call, value, index)
+                label = queue_label(self.kind, self.name)
+                _note_unreadable(error, label, what, None if attempt.single else index)
             raise
         call.body = None
         connection.free(blocks)
-
-    def _unreadable_row(self, attempt: Take, value: Any) -> int:
-        """Return which row of a batch cannot be unpickled; negative if unknown."""
-        if attempt.single:
-            return 0
-        if self._spec.components is None and isinstance(value, list):
-            for index, row in enumerate(value):
-                try:
-                    for sealed in sealing.sealed_in(row):
-                        sealing.unseal(sealed)
-                except Exception:
-                    return index
-        return -1
 
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
@@ -1199,8 +1278,7 @@ class RemoteMachine:
                 return ()
             # A signal handler has raised before the owner was asked.
         if call is not None:
-            unreadable = call.unreadable
-            call.connection.cancel(call, b"" if unreadable is None else _INDEX.pack(unreadable))
+            call.connection.cancel(call, call.unreadable)
             call.is_cancelled = True
         return ()
 
@@ -1516,6 +1594,7 @@ def _service_of(core: QueueCore) -> QueueService:
     if service is None:
         serving = server()
         if sealing.has_objects(core.spec):
+            core.__class__ = SharedObjectsCore
             core.set_spec(SealingSpec(core.spec))
         service = QueueService(core, serving)
         service.number = serving.add(service)

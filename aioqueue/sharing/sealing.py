@@ -29,7 +29,7 @@ class Sealed:
         data: its pickle.
         buffers: its large arrays, which are not in the pickle.
         nbytes: how many bytes the object takes, as a queue with ``max_bytes`` counts.
-        failures: how many consumers could not unpickle it.
+        failures: what consumers that could not unpickle it have counted; see `count_failure`.
     """
 
     __slots__ = ("buffers", "data", "failures", "nbytes")
@@ -253,6 +253,30 @@ class SealingSpec:
         for place in self._objects:
             found[place] = _each_value(_unseal_value, found[place])
         return found
+
+
+MOST_FAILURES: Final = 4
+"""An object whose failures have come to this is set aside, for it would go round for ever."""
+
+_FAILURE: Final = 2
+_INTERRUPTION: Final = 1
+
+
+def weight_of_failure(error: BaseException) -> int:
+    """Return what an exception of unpickling counts.
+
+    A `SystemExit` or `KeyboardInterrupt` may be the object's doing, or a signal handler's that has
+    nothing to do with it. So it takes more of them to give an object up.
+    """
+    return _FAILURE if isinstance(error, Exception) else _INTERRUPTION
+
+
+def count_failure(row: Row, weight: int) -> bool:
+    """Count that a row could not be unpickled; return whether it is to be set aside."""
+    sealed = sealed_in(row)
+    for one in sealed:
+        one.failures += weight
+    return any(one.failures >= MOST_FAILURES for one in sealed)
 
 
 def sealed_in(row: Row) -> list[Sealed]:
