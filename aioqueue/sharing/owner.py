@@ -348,11 +348,11 @@ class Server:
             self._drop(client)
         except FrameError as error:
             _log.warning("%s sends what is no frame (%s); it is not served any more", client, error)
-            self._drop(client)
-        except Exception:
-            # One client's message must not end the service of all others.
+            self._drop(client, reads_rest=False)
+        except BaseException:
+            # One client's message must not end the service of all others, whatever it raises.
             _log.exception("a message of %s could not be handled; it is not served", client)
-            self._drop(client)
+            self._drop(client, reads_rest=False)
 
     def _handle_frames(self, client: Client) -> None:
         frame_socket = client.socket
@@ -472,16 +472,25 @@ class Server:
         finally:
             os.close(descriptor)
 
-    def _drop(self, client: Client) -> None:
-        """End the service of a client, which has gone, or which nobody understands."""
+    def _drop(self, client: Client, *, reads_rest: bool = True) -> None:
+        """End the service of a client, which has gone, or which nobody understands.
+
+        Args:
+            client: the client.
+            reads_rest: whether to handle what it has sent; else its page of acknowledgements counts.
+        """
         if client not in self._clients:
             return
         # What it had sent before its end comes first, its acknowledgements above all. A process
         # forked from it may keep the socket open: then there is no end to read, only no more.
-        with suppress(EOFError, FrameError):
-            while _is_readable(client.socket):
+        try:
+            while reads_rest and _is_readable(client.socket):
                 client.socket.receive()
                 self._handle_frames(client)
+        except (EOFError, FrameError):
+            pass
+        except BaseException:  # the client is dropped all the same, and no other one
+            _log.exception("the last messages of %s could not be handled", client)
         self._clients.discard(client)
         client.has_left = True
         self._with_answers.pop(client, None)
@@ -493,7 +502,7 @@ class Server:
         for service in list(client.services):
             try:
                 service.leave(client)
-            except Exception:
+            except BaseException:
                 _log.exception("the calls of %s could not be ended", client)
         client.socket.close()
         client.peer.close()
