@@ -719,7 +719,10 @@ class BatcherService:
             if not self._forget(request):
                 continue  # its caller has left
             if request.error is None:
-                request.client.answer(request.number, request.result)
+                try:
+                    request.client.answer(request.number, request.result)
+                except InvalidArgumentError as error:  # it is too long
+                    request.client.fail(request.number, error)
             elif request.failure is not None:
                 request.client.send(frames.FAILED, 0, request.number, request.failure)
             else:  # one of ours: it was refused, or its worker has died

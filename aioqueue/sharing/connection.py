@@ -27,7 +27,7 @@ from aioqueue.errors import WorkerDiedError
 from aioqueue.remote.failures import error_of_message
 from aioqueue.sharing import addresses, frames, memory
 from aioqueue.sharing.frames import FrameError, FrameSocket
-from aioqueue.sharing.memory import SLOTS, Parts, SharedMemory, inline
+from aioqueue.sharing.memory import SLOTS, Parts, SharedMemory, packed
 from aioqueue.sharing.owner import MOST_UNSENT, Address, check_version, hello_body
 from aioqueue.sharing.peers import Peer, died_error, peer_pid
 from aioqueue.system.forks import note_for_forks
@@ -136,7 +136,11 @@ class Connection:
         """Send a call. Its answer comes by `SentCall.answered`, or `SentCall.cut_off` is called.
 
         The caller sees to it that somebody reads: `need_reader`, or a `CallerWaker`.
+
+        Raises:
+            InvalidArgumentError: the body is too long; nothing was sent.
         """
+        frames.check_length(len(body))
         call_with_lock(self._lock, self._register, call)
         self.send(kind, call.thing, call.number, body)
 
@@ -261,9 +265,12 @@ class Connection:
             self._send_frames(b"")
 
     def pack(self, parts: Parts) -> bytes:
-        """Make the body of a message."""
-        shared = self.memory
-        return inline(parts) if shared is None else shared.pack(parts)[0]
+        """Make the body of a message.
+
+        Raises:
+            InvalidArgumentError: it would be too long.
+        """
+        return packed(self.memory, parts)[0]
 
     def unpack(self, body: memoryview) -> tuple[memoryview, list[Any], tuple[int, ...]]:
         """Return the pickle in a message, copies of its buffers, and the blocks to free."""

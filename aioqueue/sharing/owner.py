@@ -139,13 +139,18 @@ class Client:
         return f"process {self.pid}"
 
     def answer(self, number: int, parts: Parts | bytes = b"") -> tuple[int, ...]:
-        """Answer a call; return the blocks of shared memory that the answer has taken."""
+        """Answer a call; return the blocks of shared memory that the answer has taken.
+
+        Raises:
+            InvalidArgumentError: the answer is too long; nothing was sent.
+        """
         blocks: tuple[int, ...] = ()
         if isinstance(parts, bytes):
             body = parts
+            frames.check_length(len(body))
         else:
             assert self.memory is not None
-            body, blocks = self.memory.pack(parts)
+            body, blocks = memory.packed(self.memory, parts)
         self.send(frames.OK, 0, number, body)
         return blocks
 

@@ -382,9 +382,15 @@ class QueueService:
             del client.calls[number]
             client.fail(number, attempt.error)
         elif type(attempt) is Take:
+            parts: Parts | None = None
             try:
-                call.blocks = client.answer(number, self._parts_of(attempt))
+                parts = self._parts_of(attempt)
+                call.blocks = client.answer(number, parts)
             except Exception as error:
+                if parts is not None:  # too long. Nothing is wrong with the elements, which go back
+                    self._end_call(call)
+                    client.fail(number, error)
+                    return
                 # It cannot be pickled. It goes back, or it would stay on lease for ever.
                 self._end_unreadable(call, -1)
                 error.add_note(f"an element of {self.label} cannot be pickled")
@@ -885,6 +891,7 @@ class RemoteMachine:
         except BaseException:
             if not call.number:
                 self._calls.pop(attempt, None)
+                self.note_end(call)
             # Else a signal handler has raised, and it may have been sent: the caller withdraws it.
             raise
         if not may_wait:

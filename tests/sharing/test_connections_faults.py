@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pytest
 
 import aioqueue
@@ -73,3 +75,82 @@ def test_a_message_that_cannot_be_handled_drops_its_client_only(
     assert "could not be handled" in caplog.text
     other.pipe.send("ask")
     assert other.result() == 1
+
+
+MOST = 1 << 20
+"""How long a message may be in the tests of messages that are too long."""
+
+
+def send_too_much(queue: Any) -> Any:
+    """Make calls that are too long; return what they raise, and what is still counted as sent."""
+    waiting = threading.Thread(target=queue.dequeue_many, args=(3,))
+    waiting.start()
+    spin_until(lambda: queue.statistics().waiting_dequeues == 1)
+    errors: list[str] = []
+    # The array goes through shared memory, and must be free there again.
+    for call in (
+        lambda: queue.enqueue(bytes(MOST + 1)),
+        lambda: queue.enqueue((np.zeros(MOST), bytes(MOST))),
+        lambda: queue.enqueue_many([bytes(MOST // 2 + n) for n in range(3)]),
+    ):
+        with pytest.raises(aioqueue.InvalidArgumentError) as error:
+            call()
+        errors.append(str(error.value))
+    machine = queue._machine
+    counts = (machine._unanswered, len(machine._calls) - 1, machine._connection.memory.is_empty)
+    queue.enqueue_many(["a", "b", "c"])
+    waiting.join()
+    return errors, counts
+
+
+def test_a_call_that_is_too_long_fails_and_no_other(
+    child: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "LONGEST", MOST)
+    queue = sync.FIFOQueue(10).share()
+    errors, counts = child(send_too_much, queue).result()
+    for error in errors:
+        assert "bytes for one message to another process; expected at most 1,048,576" in error
+    assert counts == (0, 0, True)
+    assert queue.size() == 0
+
+
+def take_too_much(queue: Any) -> list[Any]:
+    for _ in range(3):
+        with pytest.raises(aioqueue.InvalidArgumentError, match="fewer rows"):
+            queue.dequeue_many(3)
+    return [len(queue.dequeue()) for _ in range(3)]
+
+
+def test_an_answer_that_is_too_long_fails_its_call_and_its_rows_go_back(
+    child: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "LONGEST", MOST)
+    queue = sync.FIFOQueue(10).share()
+    sizes = [MOST // 2, MOST // 2 + 1, MOST // 2 + 2]
+    queue.enqueue_many([bytes(n) for n in sizes])
+    assert child(take_too_much, queue).result() == sizes
+
+
+def read_too_much(latest: Any) -> None:
+    with pytest.raises(aioqueue.InvalidArgumentError, match="one message to another process"):
+        latest.get()
+
+
+def call_for_too_much(batcher: Any) -> Any:
+    with pytest.raises(aioqueue.InvalidArgumentError, match="one message to another process"):
+        batcher(bytes(MOST + 1))
+    with pytest.raises(aioqueue.InvalidArgumentError, match="one message to another process"):
+        batcher(MOST + 1)
+    return batcher(3)
+
+
+def test_a_value_or_a_result_that_is_too_long(
+    child: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "LONGEST", MOST)
+    latest = sync.Latest(bytes(2 * MOST)).share()
+    child(read_too_much, latest).result()
+    with sync.Batcher(lambda values: [bytes(one) for one in values]) as batcher:
+        batcher.share()
+        assert child(call_for_too_much, batcher).result() == bytes(3)
