@@ -222,10 +222,7 @@ def packed(memory: SharedMemory | None, parts: Parts) -> tuple[bytes, tuple[int,
         InvalidArgumentError: it would be too long. No block is taken.
     """
     frames.check_length(len(parts[0]) + _MOST_AROUND)  # before a second copy is made
-    if memory is None:
-        body, starts = inline(parts), ()
-    else:
-        body, starts = memory.pack(parts)
+    body, starts = (inline(parts), ()) if memory is None else memory.pack(parts)
     if len(body) + _MOST_AROUND > frames.LONGEST:
         if memory is not None:
             memory.free(starts)

@@ -30,7 +30,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol
 
 from aioqueue.base.public_names import World
@@ -58,6 +58,9 @@ no answers for a client, and callers of a client wait before they pickle."""
 
 _DESCRIPTOR_PAUSE: Final = 0.1
 """Seconds to wait for a descriptor when this process has none left for a client."""
+
+_NOTHING_LEFT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""What the system says then."""
 
 _FINALIZER: Final = -20
 """After the queues of `multiprocessing` have sent what they have, and after other finalizers."""
@@ -206,6 +209,8 @@ class Server:
         self._lock = threading.Lock()  # guards the services and names
         self._listener, path = addresses.listening_socket()
         self.address = Address(path, os.urandom(16).hex(), os.getpid())
+        self._unwelcomed: socket.socket | None = None  # accepted, without descriptors to serve it
+        self._is_pausing = False  # whether nobody is accepted for a moment
         self._selector = selectors.DefaultSelector()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for end in (self._wake_receiver, self._wake_sender, self._listener):
@@ -444,12 +449,14 @@ class Server:
 
     def _accept(self) -> None:
         """Accept a client, give it its memory, and introduce this process."""
-        try:
-            connection, _ = self._listener.accept()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                sleep(_DESCRIPTOR_PAUSE)  # the client is still waiting, and would wake us at once
-            return  # or it has gone
+        connection, self._unwelcomed = self._unwelcomed, None
+        if connection is None:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError as error:
+                if error.errno in _NOTHING_LEFT:
+                    self._pause_accepting()
+                return  # or it has gone
         client: Client | None = None
         try:
             if len(self._clients) >= MOST_CLIENTS or not addresses.is_trusted(connection):
@@ -461,28 +468,47 @@ class Server:
             if client.peer.sentinel is not None:
                 self._selector.register(client.peer.sentinel, _READ, client)
             self._clients.add(client)
-        except (OSError, KeyError, ValueError):  # no descriptor or memory left, or it has gone
-            connection.close()
+        except (OSError, KeyError, ValueError) as error:
             if client is not None:
                 client.peer.close()
                 if client.memory is not None:
                     client.memory.close()
+            if isinstance(error, OSError) and error.errno in _NOTHING_LEFT:
+                # The client waits to be welcomed; it is, once there are descriptors again.
+                self._unwelcomed = connection
+                self._pause_accepting()
+            else:  # it has gone
+                connection.close()
 
     def _introduce(self, client: Client, connection: socket.socket) -> None:
         descriptor = memory.new_file()
         try:
+            # Before the message, after which nothing may fail for want of a descriptor.
+            client.memory = SharedMemory(os.dup(descriptor), is_owner=True)
             hello = frames.frame(frames.HELLO, 0, 0, hello_body())
             socket.send_fds(connection, [hello], [descriptor])
-            client.memory = SharedMemory(os.dup(descriptor), is_owner=True)
         finally:
             os.close(descriptor)
+
+    def _pause_accepting(self) -> None:
+        """Accept nobody for a moment. The waiting client would wake the thread at once again."""
+        if not self._is_pausing:
+            self._is_pausing = True
+            self._selector.unregister(self._listener)
+            self.call_later(_DESCRIPTOR_PAUSE, self._resume_accepting)
+
+    def _resume_accepting(self) -> None:
+        self._is_pausing = False
+        if not self._is_ending:
+            self._selector.register(self._listener, _READ)
+            self._accept()
 
     def _drop(self, client: Client, *, reads_rest: bool = True) -> None:
         """End the service of a client, which has gone, or which nobody understands.
 
         Args:
             client: the client.
-            reads_rest: whether to handle what it has sent; else its page of acknowledgements counts.
+            reads_rest: whether to handle what it has sent and was not read yet.
         """
         if client not in self._clients:
             return
@@ -539,8 +565,9 @@ class Server:
 
     def _close_descriptors(self) -> None:
         self._selector.close()
-        for end in (self._listener, self._wake_receiver, self._wake_sender):
-            end.close()
+        for end in (self._listener, self._wake_receiver, self._wake_sender, self._unwelcomed):
+            if end is not None:
+                end.close()
         for name in self._names.values():
             name.close()
 

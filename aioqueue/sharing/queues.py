@@ -797,7 +797,7 @@ class RemoteMachine:
         """
         connection = self._connection
         if connection is None or connection.has_ended:
-            if connection is not None and connection.has_ended:
+            if connection is not None and connection.has_ended and not connection.ended_here:
                 raise self.end_error(None)
             connection = self._connection = connection_to(self.address)
         return connection
@@ -824,6 +824,8 @@ class RemoteMachine:
         if connection.ended_in_order and attempt is not None:
             return end_error(self.kind, self.name, attempt)
         error = connection.end_error()
+        if isinstance(error, OSError):
+            return error  # this process has no descriptors left: it says nothing of the queue
         error.args = (f"{label}: {error}", *error.args[1:])
         return error
 
@@ -896,7 +898,7 @@ class RemoteMachine:
             raise
         if not may_wait:
             self._complete_now(attempt, sleeper)
-        elif type(sleeper) is not CallerWaker:
+        elif type(sleeper) is not CallerWaker or not sleeper.reads(connection):
             connection.need_reader()
         return ()
 

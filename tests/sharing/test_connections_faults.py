@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -154,3 +157,81 @@ def test_a_value_or_a_result_that_is_too_long(
     with sync.Batcher(lambda values: [bytes(one) for one in values]) as batcher:
         batcher.share()
         assert child(call_for_too_much, batcher).result() == bytes(3)
+
+
+@contextmanager
+def descriptors_left(n: int) -> Iterator[None]:
+    """Leave this process so many descriptors, and no more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(n):
+            os.close(taken.pop())
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def size_of_when_told(queue: Any, pipe: Any) -> int:
+    pipe.recv()
+    pipe.send("asks")
+    size: int = queue.size()
+    return size
+
+
+@pytest.mark.parametrize("spare", range(7))
+def test_an_owner_without_descriptors_welcomes_clients_later(
+    child: Start, spare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are served meanwhile."""
+    queue = sync.FIFOQueue(3).share()
+    queue.enqueue(1)
+    old = child(ask_when_told, queue, talks=True)
+    assert old.says() == "connected"
+    new = child(size_of_when_told, queue, talks=True)
+    serving = owner.server()
+    paused = threading.Event()
+    pause = serving.call_later
+
+    def note_pause(seconds: float, call: Callable[[], object]) -> None:
+        pause(seconds, call)
+        paused.set()
+
+    monkeypatch.setattr(serving, "call_later", note_pause)
+    with descriptors_left(spare):
+        new.pipe.send("ask")
+        assert new.says() == "asks"
+        spin_until(lambda: paused.is_set() or len(serving.clients) == 2)
+        old.pipe.send("ask")
+        assert old.result() == 1
+    assert new.result() == 1
+
+
+def connect_without_descriptors(queue: Any) -> list[str]:
+    failures: list[str] = []
+    warnings.simplefilter("error")
+    for spare in range(11):
+        with descriptors_left(spare):
+            try:
+                queue.dequeue()
+            except OSError as error:
+                assert error.errno == errno.EMFILE
+                failures.append(str(error))
+            else:
+                break
+    assert queue.dequeue() == 1
+    return failures
+
+
+def test_a_client_without_descriptors_connects_later(child: Start) -> None:
+    queue = sync.FIFOQueue(3).share()
+    queue.enqueue_many([0, 1])
+    failures = child(connect_without_descriptors, queue).result()
+    assert failures
+    assert all("Too many open files" in one for one in failures)
