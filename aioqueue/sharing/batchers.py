@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from contextvars import Context
 from functools import partial
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from aioqueue.base.arguments import is_int
@@ -502,10 +502,11 @@ class RemoteRequest(Request):
         data, buffers = sealed
         try:
             self.value = pickle.loads(data, buffers=buffers)
-        except Exception as error:
+        except BaseException as error:
+            failure = _failure_of_one_call(error)
             host = self.host
-            add_note(error, f"the value of a call of {host} from {self.client} is unpickled here")
-            raise
+            add_note(failure, f"the value of a call of {host} from {self.client} is unpickled here")
+            raise failure from error.__cause__
         if self.host.takes_contexts:
             self.context = context_of(self._carrier)
 
@@ -513,12 +514,27 @@ class RemoteRequest(Request):
         if not isinstance(outcome, BaseException):
             try:
                 return parts_of(outcome)
-            except Exception as error:
-                add_note(error, f"the result of {self.host} cannot be pickled for {self.client}")
-                outcome = error
+            except BaseException as error:
+                outcome = _failure_of_one_call(error)
+                add_note(outcome, f"the result of {self.host} cannot be pickled for {self.client}")
         failure = outcome if isinstance(outcome, Exception) else RuntimeError(str(outcome))
         self.failure = message_of_failure(sendable(failure))
         return outcome
+
+
+def _failure_of_one_call(error: BaseException) -> Exception:
+    """Return what a call fails with whose value or result raises on its way.
+
+    A class that raises `SystemExit` there must not end the worker, which has the calls of others.
+
+    Raises:
+        KeyboardInterrupt: the user may have pressed Ctrl-C: only the main thread is interrupted.
+    """
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+        raise error
+    return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 _NO_CONTEXT: Final = Context()
@@ -653,7 +669,7 @@ class BatcherService:
                 core.examine(request)
                 request.is_examined = True
                 self.server.call_soon(partial(self._admit, request))
-            except Exception as error:
+            except BaseException as error:  # all later calls wait for this thread
                 request.sealed(error)
                 self.server.call_soon(partial(self._reject, request))
 
@@ -707,7 +723,10 @@ class BatcherService:
             if not self._forget(request):
                 continue  # its caller has left
             if request.error is None:
-                request.client.answer(request.number, request.result)
+                try:
+                    request.client.answer(request.number, request.result)
+                except InvalidArgumentError as error:  # it is too long
+                    request.client.fail(request.number, error)
             elif request.failure is not None:
                 request.client.send(frames.FAILED, 0, request.number, request.failure)
             else:  # one of ours: it was refused, or its worker has died

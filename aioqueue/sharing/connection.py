@@ -13,6 +13,8 @@ first call.
 from __future__ import annotations
 
 import atexit
+import errno
+import os
 import select
 import socket
 import threading
@@ -27,7 +29,7 @@ from aioqueue.errors import WorkerDiedError
 from aioqueue.remote.failures import error_of_message
 from aioqueue.sharing import addresses, frames, memory
 from aioqueue.sharing.frames import FrameError, FrameSocket
-from aioqueue.sharing.memory import SLOTS, Parts, SharedMemory, inline
+from aioqueue.sharing.memory import SLOTS, Parts, SharedMemory, packed
 from aioqueue.sharing.owner import MOST_UNSENT, Address, check_version, hello_body
 from aioqueue.sharing.peers import Peer, died_error, peer_pid
 from aioqueue.system.forks import note_for_forks
@@ -75,6 +77,7 @@ class Connection:
     Attributes:
         peer: the owner's process.
         memory: what the two share; ``None`` until the owner has introduced itself.
+        ended_here: whether it has ended for want of descriptors: the next call connects anew.
 
     Raises:
         WorkerDiedError: nobody listens there.
@@ -93,6 +96,7 @@ class Connection:
         self.socket = FrameSocket(connected)
         self.peer = Peer(peer_pid(connected) or address.pid)
         self.memory: SharedMemory | None = None
+        self.ended_here = False
         self._lock = machine_lock()  # guards what follows
         self._calls: dict[int, SentCall] = {}  # those that expect an answer, by slot: see `memory`
         self._held: set[int] = set()  # slots of calls that were answered, and are not settled
@@ -105,30 +109,42 @@ class Connection:
         self.listeners: dict[int, Callable[[memoryview], object]] = {}  # of news, by object
         self._when_flushed: list[Callable[[], bool]] = []
         self._end: Callable[[], BaseException] | None = None
-        self._wake_receiver, self._wake_sender = socket.socketpair()
-        for end in (self._wake_receiver, self._wake_sender):
-            end.setblocking(False)
-        self._poll = select.poll()
-        self._poll.register(self._wake_receiver, select.POLLIN)
-        self._poll.register(connected, select.POLLIN)
-        if self.peer.sentinel is not None:
-            self._poll.register(self.peer.sentinel, select.POLLIN)
-        self._polls_writing = False
-        # While the thread does not read, it watches for the end of the owner.
-        self._idle_receiver, self._idle_sender = socket.socketpair()
-        for end in (self._idle_receiver, self._idle_sender):
-            end.setblocking(False)
-        self._idle_poll = select.poll()
-        self._idle_poll.register(self._idle_receiver, select.POLLIN)
-        self._idle_poll.register(connected, 0)  # which reports only that it is closed
-        if self.peer.sentinel is not None:
-            self._idle_poll.register(self.peer.sentinel, select.POLLIN)
-        self._thread_has_role = True
-        self.socket.send(frames.HELLO, 0, 0, hello_body())
         self._thread = threading.Thread(
             target=self._run, name="aioqueue-shared-client", daemon=True
         )
-        self._thread.start()
+        made: list[Callable[[], object]] = [connected.close, self.peer.close]
+        try:
+            self._wake_receiver, self._wake_sender = socket.socketpair()
+            for end in (self._wake_receiver, self._wake_sender):
+                end.setblocking(False)
+            made += self._wake_receiver.close, self._wake_sender.close
+            self._poll = select.poll()
+            self._poll.register(self._wake_receiver, select.POLLIN)
+            self._poll.register(connected, select.POLLIN)
+            if self.peer.sentinel is not None:
+                self._poll.register(self.peer.sentinel, select.POLLIN)
+            self._polls_writing = False
+            # While the thread does not read, it watches for the end of the owner.
+            self._idle_receiver, self._idle_sender = socket.socketpair()
+            for end in (self._idle_receiver, self._idle_sender):
+                end.setblocking(False)
+            made += self._idle_receiver.close, self._idle_sender.close
+            self._idle_poll = select.poll()
+            self._idle_poll.register(self._idle_receiver, select.POLLIN)
+            self._idle_poll.register(connected, 0)  # which reports only that it is closed
+            if self.peer.sentinel is not None:
+                self._idle_poll.register(self.peer.sentinel, select.POLLIN)
+            self._thread_has_role = True
+            self.socket.send(frames.HELLO, 0, 0, hello_body())
+            self._thread.start()
+        except BaseException:  # no descriptors or threads are left, or from a signal handler
+            if self._thread.is_alive():
+                self._finish(self._ended_error)
+                self._wake_reader()
+            else:
+                for close in made:
+                    close()
+            raise
 
     # Calls.
 
@@ -136,7 +152,11 @@ class Connection:
         """Send a call. Its answer comes by `SentCall.answered`, or `SentCall.cut_off` is called.
 
         The caller sees to it that somebody reads: `need_reader`, or a `CallerWaker`.
+
+        Raises:
+            InvalidArgumentError: the body is too long; nothing was sent.
         """
+        frames.check_length(len(body))
         call_with_lock(self._lock, self._register, call)
         self.send(kind, call.thing, call.number, body)
 
@@ -261,9 +281,12 @@ class Connection:
             self._send_frames(b"")
 
     def pack(self, parts: Parts) -> bytes:
-        """Make the body of a message."""
-        shared = self.memory
-        return inline(parts) if shared is None else shared.pack(parts)[0]
+        """Make the body of a message.
+
+        Raises:
+            InvalidArgumentError: it would be too long.
+        """
+        return packed(self.memory, parts)[0]
 
     def unpack(self, body: memoryview) -> tuple[memoryview, list[Any], tuple[int, ...]]:
         """Return the pickle in a message, copies of its buffers, and the blocks to free."""
@@ -477,11 +500,19 @@ class Connection:
                     self._watch()
         except BaseException as error:  # a dead thread must not leave callers waiting
             why = repr(error)
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                self._note_no_descriptors(error.errno)
             self._finish(
                 lambda: WorkerDiedError(f"the connection to process {self.peer.pid} failed: {why}")
             )
         finally:
             self._close_descriptors()
+
+    def _note_no_descriptors(self, number: int) -> None:
+        """End the connection for want of a descriptor. The next call connects anew."""
+        self.ended_here = True
+        where = f"this process could not connect to process {self.peer.pid}"
+        self._finish(lambda: OSError(number, f"{os.strerror(number)}: {where}"))
 
     def _send_late_notes(self) -> None:
         """Send what no call has taken along since the last time; called once in a moment."""
@@ -521,6 +552,8 @@ class Connection:
                     data, descriptors, _, _ = socket.recv_fds(raw, size - len(received), 1)
                     if descriptors:
                         self.memory = SharedMemory(descriptors[0], is_owner=False)
+                    elif data and self.memory is None:  # the system could not make it ours
+                        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                     if not data:
                         self._finish(lambda: died_error("the process that shares it", self.peer))
                     received += data
@@ -606,6 +639,10 @@ class CallerWaker:
         self._asleep = threading.Lock()
         self._asleep.acquire()
         self._reader = 0  # the thread, while it reads
+
+    def reads(self, connection: Connection) -> bool:
+        """Return whether it reads this connection, and not one that has ended meanwhile."""
+        return self._connection is connection
 
     def notify(self, attempt: Attempt, /) -> None:
         """Do nothing: there is only one attempt."""
@@ -711,6 +748,8 @@ def _connect(address: Address) -> Connection:
     connection = _connections.get(address)
     if connection is None:
         connection = _connections[address] = Connection(address)
+        if connection.has_ended:  # before it was noted, so its end has not removed it
+            _forget(connection)
     return connection
 
 

@@ -14,6 +14,7 @@ import struct
 from collections import deque
 from typing import Final, TypeAlias
 
+from aioqueue.errors import InvalidArgumentError
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock
 
 VERSION: Final = 1
@@ -69,6 +70,19 @@ FIRST_OF_SERVICE: Final = 16
 
 class FrameError(Exception):
     """What came is no frame: another program is at the other end, or another version of ours."""
+
+
+def check_length(nbytes: int) -> None:
+    """Check that a message is not too long to be sent: the receiver would end the connection.
+
+    Raises:
+        InvalidArgumentError: it is longer than `LONGEST`.
+    """
+    if nbytes > LONGEST:
+        raise InvalidArgumentError(
+            f"elements: got {nbytes:,} bytes for one message to another process; expected at most"
+            f" {LONGEST:,}: send fewer rows with one call, or smaller elements"
+        )
 
 
 class FrameSocket:

@@ -25,7 +25,7 @@ from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.remote.failures import sendable
 from aioqueue.sharing import addresses, frames
 from aioqueue.sharing.connection import CallerWaker, Connection, connection_to, failure_in
-from aioqueue.sharing.memory import blocks_of
+from aioqueue.sharing.memory import blocks_of, packed
 from aioqueue.sharing.owner import Address, Client, Server, running_server, server
 from aioqueue.sharing.sealing import Sealed, is_plain, parts_of, seal, unseal
 from aioqueue.system.forks import note_for_forks
@@ -240,8 +240,11 @@ class LatestService:
             return
         if self._packed[0] != version:
             self._packed = version, self._parts_of(current.value)
-        assert client.memory is not None
-        body, _ = client.memory.pack(self._packed[1])
+        try:
+            body, _ = packed(client.memory, self._packed[1])
+        except InvalidArgumentError as error:  # it is too long
+            client.fail(number, error)
+            return
         client.send(frames.OK, 0, number, _VERSION.pack(version, 1) + body)
         self._sent[client] = version
 

@@ -74,7 +74,7 @@ from aioqueue.sharing.connection import (
     failure_in,
 )
 from aioqueue.sharing.memory import Parts, bytes_of
-from aioqueue.sharing.owner import Address, Client, Server, running_server, server
+from aioqueue.sharing.owner import Address, Client, Server, Timer, running_server, server
 from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
 from aioqueue.worlds.current import current_waker
@@ -180,7 +180,7 @@ class _RemoteCall:
 
     __slots__ = (
         *("attempt", "blocks", "client", "has_waited", "is_answered", "number", "service"),
-        "two_step",
+        *("timer", "two_step"),
     )
 
     def __init__(
@@ -196,6 +196,7 @@ class _RemoteCall:
         self.blocks: tuple[int, ...] = ()
         self.is_answered = False
         self.has_waited = False
+        self.timer: Timer | None = None  # ends its `max_wait`
 
     def notify(self, attempt: Attempt, /) -> None:
         """Do nothing: there is only one attempt."""
@@ -212,7 +213,13 @@ class _RemoteCall:
     def answer(self) -> None:
         self.service.answer(self)
 
+    def end_timer(self) -> None:
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            self.service.server.cancel(timer)
+
     def expire(self) -> None:
+        self.timer = None
         if self.attempt.state is PENDING:
             deliver(self.service.machine.expire(self.attempt))
 
@@ -404,7 +411,7 @@ class QueueService:
         if max_wait > 0.0 and take.state is PENDING:
             call = client.calls.get(number)
             if call is not None:
-                self.server.call_later(max_wait, call.expire)
+                call.timer = self.server.call_later(max_wait, call.expire)
 
     def _borrower(self, client: Client, number: int) -> Borrower:
         found = self._borrowers.get((client, number))
@@ -487,20 +494,25 @@ class QueueService:
             client.postpone(call.answer)
             return
         call.is_answered = True
+        call.end_timer()
         waited = perf_counter() - attempt.began if call.has_waited else 0.0
         self.machine.count_wait(attempt, waited)
         if attempt.error is not None:
             del client.calls[number]
             client.fail(number, attempt.error)
         elif type(attempt) is Take:
-            content = self._content_of(attempt)
-            if self._is_sealed(attempt, content):
-                call.blocks = client.answer(number, _parts_of_object(content))
-            else:
-                # It was put in before the queue was shared. To pickle it runs code of the user.
-                self._unpickled.append((call, content))
-                if len(self._unpickled) == 1:
-                    self._pickle_next()
+            try:
+                content = self._content_of(attempt)
+                if self._is_sealed(attempt, content):
+                    call.blocks = client.answer(number, _parts_of_object(content))
+                    return
+            except Exception as error:
+                self._refuse(call, error)
+                return
+            # It was put in before the queue was shared. To pickle it runs code of the user.
+            self._unpickled.append((call, content))
+            if len(self._unpickled) == 1:
+                self._pickle_next()
         else:
             del client.calls[number]
             client.answer(number, b"\1")
@@ -515,6 +527,12 @@ class QueueService:
             # Copies: these rows may come back, and must not be memory of the storage by then.
             held.out = _empty_columns(components, held.count)
         return self.core.storage.columns(held)
+
+    def _refuse(self, call: _RemoteCall, error: Exception) -> None:
+        """Fail a dequeue whose answer is too long, say. Nothing is wrong with its rows: they go
+        back."""
+        self._end_call(call)
+        call.client.fail(call.number, error)
 
     def _is_sealed(self, take: Take, content: Any) -> bool:
         """Return whether pickling what a dequeue holds runs no code of the user."""
@@ -547,7 +565,10 @@ class QueueService:
         client, number = call.client, call.number
         if not client.has_left and client.calls.get(number) is call:  # else it was cancelled
             if parts is not None:
-                call.blocks = client.answer(number, parts)
+                try:
+                    call.blocks = client.answer(number, parts)
+                except Exception as error:
+                    self._refuse(call, error)
             else:
                 # It goes back, or it would stay on lease for ever.
                 self._end_unreadable(call, -1, 0)
@@ -580,6 +601,7 @@ class QueueService:
         """Withdraw the attempt of a call; return what has become of it."""
         client, attempt = call.client, call.attempt
         client.calls.pop(call.number, None)
+        call.end_timer()
         deliver(self.machine.withdraw(attempt, perf_counter() - attempt.began))
         self._free_blocks(call)
         done = attempt.done if isinstance(attempt, PutMany) else 0
@@ -643,6 +665,7 @@ class QueueService:
         calls = [call for call in client.calls.values() if call.service is self]
         for call in calls:
             client.calls.pop(call.number, None)
+            call.end_timer()
         leases: list[_RemoteCall] = []
         waiting: list[_RemoteCall] = []
         for call in calls:
@@ -931,7 +954,7 @@ class RemoteMachine:
         """
         connection = self._connection
         if connection is None or connection.has_ended:
-            if connection is not None and connection.has_ended:
+            if connection is not None and connection.has_ended and not connection.ended_here:
                 raise self.end_error(None)
             connection = self._connection = connection_to(self.address)
         return connection
@@ -958,6 +981,8 @@ class RemoteMachine:
         if connection.ended_in_order and attempt is not None:
             return end_error(self.kind, self.name, attempt)
         error = connection.end_error()
+        if isinstance(error, OSError):
+            return error  # this process has no descriptors left: it says nothing of the queue
         error.args = (f"{label}: {error}", *error.args[1:])
         return error
 
@@ -1025,11 +1050,12 @@ class RemoteMachine:
         except BaseException:
             if not call.number:
                 self._calls.pop(attempt, None)
+                self.note_end(call)
             # Else a signal handler has raised, and it may have been sent: the caller withdraws it.
             raise
         if not may_wait:
             self._complete_now(attempt, sleeper)
-        elif type(sleeper) is not CallerWaker:
+        elif type(sleeper) is not CallerWaker or not sleeper.reads(connection):
             connection.need_reader()
         return ()
 

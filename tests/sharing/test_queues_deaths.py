@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -352,8 +353,9 @@ def test_a_connection_leaves_nothing_behind(child: Start) -> None:
     owning.kill()
     thread.join()
     owning.end()
-    assert threading.active_count() == threads
-    assert descriptors() == before
+    # Those of an earlier test may have ended meanwhile.
+    assert threading.active_count() <= threads
+    assert not Counter(descriptors()) - Counter(before)
 
 
 # Messages that are none.
