@@ -501,6 +501,10 @@ class QueueFace(QueueMethods[ElementT]):
         them out, also if both are in this process; numbers, strings, arrays, and flat containers of
         them are not pickled in this process. Only processes of the same user can connect.
 
+        The queue lives with its elements until this process ends, even if nothing here refers to it
+        any more: nobody can know where a pickled handle still is. So share a few queues that stay,
+        not one for each request.
+
         Args:
             name: a name by which other processes of this user find the queue (`connect`): letters,
                 digits, ``-``, ``_`` and ``.``; ``None`` for none.
