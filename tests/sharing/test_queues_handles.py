@@ -20,7 +20,7 @@ from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueEmpty, QueueFull
 from aioqueue.sharing import addresses, owner
 from tests.kit.children import ROOT, environment
-from tests.kit.sharing import METHODS, Child
+from tests.kit.sharing import METHODS, Child, sharing_ended
 from tests.kit.worlds import spin_until
 
 Start = Callable[..., Child]
@@ -417,3 +417,14 @@ def test_a_fork_of_the_owner_has_handles_of_its_queues(child: Start) -> None:
     assert child(use_in_a_fork, face).result() == (1, queue.name)
     face.enqueue(2)
     assert queue.sync.dequeue() == 2
+
+
+def test_an_object_that_has_the_name_already_may_be_shared_by_it_again() -> None:
+    name = f"again-{os.getpid()}"
+    with sharing_ended():
+        queue = sync.FIFOQueue(3)
+        for one in (name, f"{name}-2", name):
+            assert queue.share(name=one) is queue
+        with pytest.raises(InvalidArgumentError, match=f"taken: process {os.getpid()} shares"):
+            sync.FIFOQueue(3).share(name=name)
+        assert sync.connect(name) is queue
