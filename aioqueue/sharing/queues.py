@@ -397,7 +397,7 @@ class QueueService:
                 client.fail(number, error)
         else:
             del client.calls[number]
-            client.answer(number, b"\1")
+            client.answer(number)
 
     def _parts_of(self, take: Take) -> Parts:
         """Return what a dequeue holds, as its caller gets it."""
