@@ -131,9 +131,14 @@ def _is_alive(pid: int) -> bool:
 
 
 class Name:
-    """A name that this process has taken."""
+    """A name that this process has taken.
 
-    def __init__(self, path: Path, file: IO[bytes]) -> None:
+    Attributes:
+        number: the object that has it.
+    """
+
+    def __init__(self, path: Path, file: IO[bytes], number: int) -> None:
+        self.number = number
         self._path = path
         self._file = file
 
@@ -199,7 +204,7 @@ def take_name(name: str, address: tuple[str, str, int], number: int) -> Name:
     finally:
         os.unlink(draft)
     os.utime(private)  # wakes those who wait for the name
-    return Name(path, file)
+    return Name(path, file, number)
 
 
 def _remove_if_stale(path: Path) -> int | None:

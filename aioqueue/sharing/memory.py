@@ -262,7 +262,7 @@ def _flat(buffer: Any) -> memoryview:
 
 def blocks_of(body: memoryview) -> tuple[int, ...]:
     """Return the blocks of shared memory that a message refers to."""
-    if not body or body[0] != _WITH_BLOCKS:
+    if len(body) < 1 + _COUNT.size or body[0] != _WITH_BLOCKS:
         return ()
     (count,) = _COUNT.unpack_from(body, 1)
     at = 1 + _COUNT.size

@@ -251,14 +251,16 @@ class Server:
             self._services.pop(number, None)
 
     def add_name(self, name: str, number: int) -> None:
-        """Let other processes of this user find an object by a name.
+        """Let other processes of this user find an object by a name. It may have it already.
 
         Raises:
             ValueError: another object has the name; the message says whose.
             OSError: the name cannot be noted.
         """
         with self._lock:
-            self._names[name] = addresses.take_name(name, self.address, number)
+            taken = self._names.get(name)
+            if taken is None or taken.number != number:
+                self._names[name] = addresses.take_name(name, self.address, number)
 
     def service(self, number: int) -> Service:
         """Return a served object.

@@ -515,7 +515,7 @@ class QueueService:
                 self._pickle_next()
         else:
             del client.calls[number]
-            client.answer(number, b"\1")
+            client.answer(number)
 
     def _content_of(self, take: Take) -> Any:
         """Return the row or the columns that a dequeue holds, as its caller gets them."""

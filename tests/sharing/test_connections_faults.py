@@ -16,9 +16,11 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
+from aioqueue.core.attempts import Put
 from aioqueue.errors import WorkerDiedError
-from aioqueue.sharing import frames, owner
+from aioqueue.sharing import frames, memory, owner
 from aioqueue.sharing.addresses import connected_socket
+from aioqueue.sharing.connection import ImmediateCall
 from tests.kit.sharing import Child
 from tests.kit.worlds import spin_until
 
@@ -235,3 +237,22 @@ def test_a_client_without_descriptors_connects_later(child: Start) -> None:
     failures = child(connect_without_descriptors, queue).result()
     assert failures
     assert all("Too many open files" in one for one in failures)
+
+
+def put_and_forget(queue: Any) -> int:
+    """Forget a call before its answer comes, as an exception of a signal handler may do."""
+    machine = queue._machine
+    connection = machine.connection()
+    queue.size()
+    kind, body, _ = machine._message(connection, Put(5), None, True)
+    call = ImmediateCall(connection, machine.thing)
+    connection.begin(call, kind, body)
+    connection.forget(call)
+    size: int = queue.size()
+    return size
+
+
+def test_an_answer_that_nobody_waits_for_is_dropped(child: Start) -> None:
+    queue = sync.FIFOQueue(3).share()
+    assert child(put_and_forget, queue).result() == 1
+    assert memory.blocks_of(memoryview(b"\1")) == ()

@@ -22,7 +22,7 @@ from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueEmpty, QueueFull
 from aioqueue.sharing import addresses, owner
 from tests.kit.children import ROOT, environment
-from tests.kit.sharing import METHODS, Child
+from tests.kit.sharing import METHODS, Child, sharing_ended
 from tests.kit.worlds import spin_until
 
 Start = Callable[..., Child]
@@ -438,3 +438,14 @@ def test_what_is_shared_lives_until_its_process_ends(child: Start, make: Any) ->
 def read_pickled(pickled: bytes) -> Any:
     thing = pickle.loads(pickled)
     return repr(thing.get() if isinstance(thing, sync.Latest) else thing.dequeue())
+
+
+def test_an_object_that_has_the_name_already_may_be_shared_by_it_again() -> None:
+    name = f"again-{os.getpid()}"
+    with sharing_ended():
+        queue = sync.FIFOQueue(3)
+        for one in (name, f"{name}-2", name):
+            assert queue.share(name=one) is queue
+        with pytest.raises(InvalidArgumentError, match=f"taken: process {os.getpid()} shares"):
+            sync.FIFOQueue(3).share(name=name)
+        assert sync.connect(name) is queue
