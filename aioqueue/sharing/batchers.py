@@ -52,9 +52,11 @@ from aioqueue.sharing.sealing import parts_of
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import is_held_here, synchronized
 from aioqueue.worlds.scopes import Gate
-from aioqueue.worlds.waker import apply_deferred, deliver
+from aioqueue.worlds.waker import apply_deferred, deliver, running_loop
 
 if TYPE_CHECKING:
+    import asyncio
+
     from aioqueue.base.public_names import World
 
 REQUEST: Final = frames.FIRST_OF_SERVICE
@@ -226,7 +228,7 @@ class _OtherLine:
         self._core = core
 
     async def enqueue(self, call: CallOfHandle) -> None:
-        self._core.send(call)
+        self._core.send(call, running_loop())
 
 
 class _OtherLineOfThreads(_OtherLine):
@@ -291,8 +293,12 @@ class RemoteBatcherCore:
     def note_accepted(self, call: CallOfHandle) -> None:
         call.is_accepted = True
 
-    def send(self, call: CallOfHandle) -> None:
+    def send(self, call: CallOfHandle, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Send a call to the owner.
+
+        Args:
+            call: the call.
+            loop: see `Connection.begin`.
 
         Raises:
             Exception: its value cannot be pickled.
@@ -303,7 +309,7 @@ class RemoteBatcherCore:
         nbytes = size_of((call.value,)) if description.counts_bytes else 0
         parts = packed_request(call.value, call.priority, carrier, nbytes)
         connection = call.connection = connection_to(self._address)
-        connection.begin(call, REQUEST, connection.pack(parts))
+        connection.begin(call, REQUEST, connection.pack(parts), loop)
         connection.need_reader()
 
     @synchronized
