@@ -66,6 +66,9 @@ STATISTICS: Final = frames.FIRST_OF_SERVICE + 1
 
 _LENGTH: Final = struct.Struct("<I")
 
+_USUAL_HEAD: Final = _LENGTH.pack(0)
+"""The head of a call without a priority and a trace, whose size does not count."""
+
 
 class BatcherDescription(NamedTuple):
     """What a client needs to know of a batcher."""
@@ -90,9 +93,19 @@ def packed_request(
     Raises:
         Exception: the value cannot be pickled.
     """
-    head = json.dumps([priority, carrier, nbytes]).encode()
     data, buffers = parts_of(value)
+    if priority is None and carrier is None and not nbytes:
+        return _USUAL_HEAD + data, buffers
+    head = json.dumps([priority, carrier, nbytes]).encode()
     return b"".join((_LENGTH.pack(len(head)), head, data)), buffers
+
+
+def unpacked_request(data: memoryview) -> tuple[tuple[Any, ...], bytes]:
+    """Take a call apart: its priority, its trace, and the bytes of its value; and the pickle."""
+    (length,) = _LENGTH.unpack_from(data)
+    start = _LENGTH.size + length
+    head = (None, None, 0) if not length else tuple(json.loads(bytes(data[_LENGTH.size : start])))
+    return head, bytes(data[start:])
 
 
 def carried_context() -> dict[str, str] | None:
@@ -620,10 +633,8 @@ class BatcherService:
         data, buffers, blocks = client.memory.unpack(body)
         if blocks:
             client.send(frames.FREE, 0, 0, starts_as_bytes(blocks))
-        (length,) = _LENGTH.unpack_from(data)
-        start = _LENGTH.size + length
-        head = json.loads(bytes(data[_LENGTH.size : start]))
-        request = RemoteRequest(self, client, number, head, (bytes(data[start:]), buffers))
+        head, pickled = unpacked_request(data)
+        request = RemoteRequest(self, client, number, head, (pickled, buffers))
         self._requests.add(request)
         client.calls[number] = request
         if self._core.admission.examines and self._core.state is BatcherState.RUNNING:
