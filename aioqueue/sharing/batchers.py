@@ -52,9 +52,11 @@ from aioqueue.sharing.sealing import parts_of
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import is_held_here, synchronized
 from aioqueue.worlds.scopes import Gate
-from aioqueue.worlds.waker import apply_deferred, deliver
+from aioqueue.worlds.waker import apply_deferred, deliver, running_loop
 
 if TYPE_CHECKING:
+    import asyncio
+
     from aioqueue.base.public_names import World
 
 REQUEST: Final = frames.FIRST_OF_SERVICE
@@ -63,6 +65,9 @@ STATISTICS: Final = frames.FIRST_OF_SERVICE + 1
 """The answer is a `BatcherStatistics`."""
 
 _LENGTH: Final = struct.Struct("<I")
+
+_USUAL_HEAD: Final = _LENGTH.pack(0)
+"""The head of a call without a priority and a trace, whose size does not count."""
 
 
 class BatcherDescription(NamedTuple):
@@ -88,9 +93,19 @@ def packed_request(
     Raises:
         Exception: the value cannot be pickled.
     """
-    head = json.dumps([priority, carrier, nbytes]).encode()
     data, buffers = parts_of(value)
+    if priority is None and carrier is None and not nbytes:
+        return _USUAL_HEAD + data, buffers
+    head = json.dumps([priority, carrier, nbytes]).encode()
     return b"".join((_LENGTH.pack(len(head)), head, data)), buffers
+
+
+def unpacked_request(data: memoryview) -> tuple[tuple[Any, ...], bytes]:
+    """Take a call apart: its priority, its trace, and the bytes of its value; and the pickle."""
+    (length,) = _LENGTH.unpack_from(data)
+    start = _LENGTH.size + length
+    head = (None, None, 0) if not length else tuple(json.loads(bytes(data[_LENGTH.size : start])))
+    return head, bytes(data[start:])
 
 
 def carried_context() -> dict[str, str] | None:
@@ -226,7 +241,7 @@ class _OtherLine:
         self._core = core
 
     async def enqueue(self, call: CallOfHandle) -> None:
-        self._core.send(call)
+        self._core.send(call, running_loop())
 
 
 class _OtherLineOfThreads(_OtherLine):
@@ -291,8 +306,12 @@ class RemoteBatcherCore:
     def note_accepted(self, call: CallOfHandle) -> None:
         call.is_accepted = True
 
-    def send(self, call: CallOfHandle) -> None:
+    def send(self, call: CallOfHandle, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Send a call to the owner.
+
+        Args:
+            call: the call.
+            loop: see `Connection.begin`.
 
         Raises:
             Exception: its value cannot be pickled.
@@ -303,7 +322,7 @@ class RemoteBatcherCore:
         nbytes = size_of((call.value,)) if description.counts_bytes else 0
         parts = packed_request(call.value, call.priority, carrier, nbytes)
         connection = call.connection = connection_to(self._address)
-        connection.begin(call, REQUEST, connection.pack(parts))
+        connection.begin(call, REQUEST, connection.pack(parts), loop)
         connection.need_reader()
 
     @synchronized
@@ -634,10 +653,8 @@ class BatcherService:
         data, buffers, blocks = client.memory.unpack(body)
         if blocks:
             client.send(frames.FREE, 0, 0, starts_as_bytes(blocks))
-        (length,) = _LENGTH.unpack_from(data)
-        start = _LENGTH.size + length
-        head = json.loads(bytes(data[_LENGTH.size : start]))
-        request = RemoteRequest(self, client, number, head, (bytes(data[start:]), buffers))
+        head, pickled = unpacked_request(data)
+        request = RemoteRequest(self, client, number, head, (pickled, buffers))
         self._requests.add(request)
         client.calls[number] = request
         if self._core.admission.examines and self._core.state is BatcherState.RUNNING:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from threading import get_ident
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aioqueue.core.attempts import Attempt
 from aioqueue.errors import WorkerDiedError
@@ -35,8 +35,14 @@ from aioqueue.sharing.peers import Peer, died_error, peer_pid
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import call_with_lock, machine_lock
 
+if TYPE_CHECKING:
+    import asyncio
+
 _MOMENT: Final = 1.0
 """Milliseconds that an acknowledgement waits for a call that takes it along."""
+
+_LONGEST_CORKED: Final = 4096
+"""Bytes of a message that may wait for the end of its loop's round."""
 
 _END_SECONDS: Final = 0.5
 """Seconds in which a process ends after its sockets were closed, unless it goes on without us."""
@@ -103,6 +109,7 @@ class Connection:
         self._last_number = 0
         self._to_acknowledge: list[int] = []
         self._to_free: list[int] = []
+        self._corking: asyncio.AbstractEventLoop | None = None  # which is about to `_uncork`
         self._is_thread_armed = False  # whether the thread sends these lists within a moment
         self.reading_thread = 0  # the blocked caller that reads
         self._has_reader = True  # whether somebody has the reading role: at first, the thread
@@ -148,17 +155,47 @@ class Connection:
 
     # Calls.
 
-    def begin(self, call: SentCall, kind: int, body: bytes) -> None:
+    def begin(
+        self,
+        call: SentCall,
+        kind: int,
+        body: bytes,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         """Send a call. Its answer comes by `SentCall.answered`, or `SentCall.cut_off` is called.
 
         The caller sees to it that somebody reads: `need_reader`, or a `CallerWaker`.
+
+        Args:
+            call: the call.
+            kind: its kind.
+            body: what it says.
+            loop: the running loop of a task that is about to await. The first call of a round of
+                the loop is sent at once; all others are sent together when the round is over,
+                with what the tasks acknowledge meanwhile.
 
         Raises:
             InvalidArgumentError: the body is too long; nothing was sent.
         """
         frames.check_length(len(body))
         call_with_lock(self._lock, self._register, call)
-        self.send(kind, call.thing, call.number, body)
+        corking = self._corking
+        if loop is None or corking is not loop or len(body) > _LONGEST_CORKED:
+            self.send(kind, call.thing, call.number, body)
+            # Another loop may be busy, and must not hold this one's calls up.
+            if loop is not None and (corking is None or corking.is_closed()):
+                # First the callback: a handler that raises in between makes it superfluous only.
+                loop.call_soon(self._uncork)
+                self._corking = loop
+        else:
+            head = frames.HEAD.pack(len(body), kind, call.thing, call.number)
+            self.socket.cork(head + body)
+
+    def _uncork(self) -> None:
+        """Send what the tasks of a loop have begun in its last round."""
+        self._corking = None
+        if self.socket.has_corked:
+            self._send_frames(b"")
 
     def _register(self, call: SentCall) -> None:
         calls = self._calls
@@ -262,15 +299,15 @@ class Connection:
     def _send_frames(self, frames_to_send: bytes) -> None:
         """Send frames, after the notes that go with them."""
         numbers = tuple(self._to_acknowledge)
-        sent = frames_to_send
+        notes = b""
         if self._to_free:
             # Exchanged in one line. Blocks that a signal handler's exception loses here are free
             # with the connection; one that is freed twice might be another one by then.
             blocks, self._to_free = self._to_free, []
-            sent = frames.frame(frames.FREE, 0, 0, memory.starts_as_bytes(blocks)) + sent
+            notes = frames.frame(frames.FREE, 0, 0, memory.starts_as_bytes(blocks))
         if numbers:
-            sent = frames.frame(frames.ACKNOWLEDGE, 0, 0, memory.starts_as_bytes(numbers)) + sent
-        self._note_sent(self.socket.send_frames(sent))
+            notes = frames.frame(frames.ACKNOWLEDGE, 0, 0, memory.starts_as_bytes(numbers)) + notes
+        self._note_sent(self.socket.send_frames(frames_to_send, notes))
         # Removed once they are sent: an acknowledgement may come twice, and must not be lost.
         for number in numbers:
             with suppress(ValueError):  # another thread has sent it, too

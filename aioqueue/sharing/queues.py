@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from threading import Thread, current_thread
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioqueue.base.arguments import checked_seconds
 from aioqueue.base.public_names import World
@@ -93,7 +93,11 @@ from aioqueue.worlds.waker import (
     current_worker,
     deliver,
     in_event_loop,
+    running_loop,
 )
+
+if TYPE_CHECKING:
+    import asyncio
 
 TAKE: Final = frames.FIRST_OF_SERVICE
 PUT: Final = frames.FIRST_OF_SERVICE + 1
@@ -1015,6 +1019,7 @@ class RemoteMachine:
         waker: Any,
         max_wait: float | None = None,
         presence: _Presence | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> Collection[Waker]:
         """Send an attempt to the owner; its caller then waits in the waker.
 
@@ -1024,6 +1029,7 @@ class RemoteMachine:
                 once, and an attempt that would have to wait is withdrawn.
             max_wait: after how many seconds it takes what is there.
             presence: its caller's.
+            loop: see `Connection.begin`.
         """
         attempt.host = self
         may_wait = waker is not None
@@ -1046,7 +1052,7 @@ class RemoteMachine:
             self._unanswered += size
         self._calls[attempt] = call
         try:
-            connection.begin(call, kind, body)
+            connection.begin(call, kind, body, loop)
         except BaseException:
             if not call.number:
                 self._calls.pop(attempt, None)
@@ -1679,7 +1685,7 @@ class RemoteAsyncMethods(AsyncMethods[Any]):
         if attempt.side is ENQUEUE:
             await self._wait_for_room(attempt, waker)
         try:
-            machine.begin(attempt, waker, max_wait)
+            machine.begin(attempt, waker, max_wait, loop=running_loop())
             if attempt.waits:
                 runner = waker.runner()
                 core.record_owner(attempt, runner)

@@ -126,7 +126,8 @@ def test_enqueues_that_wait_at_a_full_queue(child: Start) -> None:
 def take_and_stop(queue: Any, pipe: Any) -> None:
     async def main() -> None:
         tasks = [asyncio.ensure_future(queue.aio.dequeue()) for _ in range(200)]
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # they begin
+        await asyncio.sleep(0)  # what they have begun is sent when that round is over
         pipe.send("waits")
         os.kill(os.getpid(), signal.SIGSTOP)
         await asyncio.gather(*tasks)

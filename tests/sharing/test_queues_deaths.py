@@ -68,7 +68,8 @@ def hold(queue: Any, pipe: Any) -> None:
 
     async def main() -> None:
         tasks = [asyncio.ensure_future(queue.aio.dequeue()) for _ in range(3)]
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # they begin
+        await asyncio.sleep(0)  # what they have begun is sent when that round is over
         pipe.send("waits")
         threading.Event().wait()  # blocks the loop: no task runs on
         await asyncio.gather(*tasks)
