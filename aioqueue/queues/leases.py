@@ -214,7 +214,7 @@ class QueueLeases:
 
             # Copies: these rows may go back, and must not be memory of the user's by then.
             held.out = [np.empty((held.count, *one.shape), one.dtype) for one in spec.components]
-        return spec.batch(self._core.storage.columns(held))
+        return self._core.leased_batch(take)
 
 
 def running_caller() -> object:

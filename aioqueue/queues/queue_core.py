@@ -394,6 +394,10 @@ class QueueCore:
         columns = self.machine.try_dequeue_many(n, out)
         return NOTHING if columns is None else self.spec.batch(columns)
 
+    def leased_batch(self, attempt: Take) -> Any:
+        """Return the batch of a lease, which still holds its rows."""
+        return self.spec.batch(self.storage.columns(attempt.held))
+
     def finish_batch(self, attempt: Take) -> Any:
         """Return the batch of a dequeue that has ended.
 

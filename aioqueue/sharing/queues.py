@@ -296,6 +296,11 @@ class SharedObjectsCore(QueueCore):
         return self.finish_batch(take) if self.machine.try_take(take) else NOTHING
 
     def finish_batch(self, attempt: Take) -> Any:
+        batch = self.leased_batch(attempt)
+        self.copier._free(attempt.held)
+        return batch
+
+    def leased_batch(self, attempt: Take) -> Any:
         spec: Any = self.spec
         row, index = None, -1
         opened: list[Row] = []
@@ -314,7 +319,6 @@ class SharedObjectsCore(QueueCore):
         except BaseException as error:
             self._give_back(attempt, error, row, index)
             raise
-        self.copier._free(attempt.held)
         return batch
 
     def _give_back(

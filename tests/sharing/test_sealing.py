@@ -288,3 +288,17 @@ def test_an_element_whose_unpickling_exits_is_set_aside(child: Start, is_here: b
     found = take_exits(queue) if is_here else child(take_exits, queue).result()
     # A signal handler may have raised it, so it takes more than two to give the element up.
     assert found == ("next", sealing.MOST_FAILURES)
+
+
+@pytest.mark.parametrize("n", [None, 2])
+@pytest.mark.usefixtures("child")
+def test_a_lease_that_the_owner_cannot_unpickle(n: int | None) -> None:
+    queue = sync.FIFOQueue[Any](5).share()
+    queue.enqueue_many([Unreadable(), "next", "last"])
+    leases = queue._leases() if n is None else queue.batches(n)._leases()
+    for size in (3, 2):
+        with pytest.raises(ValueError, match="no number"):
+            leases.take("key")
+        assert (queue.size(), len(leases)) == (size, 0)
+    assert leases.take("key") == ("next" if n is None else ["next", "last"])
+    leases.commit_all()
