@@ -302,3 +302,19 @@ def test_a_lease_that_the_owner_cannot_unpickle(n: int | None) -> None:
         assert (queue.size(), len(leases)) == (size, 0)
     assert leases.take("key") == ("next" if n is None else ["next", "last"])
     leases.commit_all()
+
+
+def take_into_arrays(queue: Any) -> Any:
+    out = [np.empty(2, object), np.empty(2, np.int64)]
+    batch = queue.dequeue_many(2, out=out)
+    assert batch[0] is out[0]
+    return out
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_objects_are_written_to_the_arrays_of_the_caller(child: Start, is_here: bool) -> None:
+    queue = sync.FIFOQueue(5, [object, "int64"], [(), ()]).share()
+    queue.enqueue_many([np.array([{"nested": [1]}, {"nested": [2]}]), np.arange(2)])
+    out = take_into_arrays(queue) if is_here else child(take_into_arrays, queue).result()
+    assert out[0].tolist() == [{"nested": [1]}, {"nested": [2]}]
+    assert out[1].tolist() == [0, 1]
