@@ -192,7 +192,7 @@ class Client:
         return self.socket.send_frames(answers[0] if len(answers) == 1 else b"".join(answers))
 
 
-class Timer:
+class LaterCall:
     """A call at a later time; `Server.call_later` returns it."""
 
     __slots__ = ("call",)
@@ -210,7 +210,7 @@ class Server:
         self._clients: set[Client] = set()
         self._calls: deque[Callable[[], object]] = deque()
         self._is_awake = False  # whether a byte is on its way to the thread
-        self._timers: list[tuple[float, int, Timer]] = []
+        self._timers: list[tuple[float, int, LaterCall]] = []
         self._cancelled_timers = 0  # how many of them
         self._timer_numbers = itertools.count()
         self._with_answers: dict[Client, None] = {}
@@ -311,12 +311,12 @@ class Server:
 
     # For the thread, and the services in it.
 
-    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
-        timer = Timer(call)
+    def call_later(self, seconds: float, call: Callable[[], object]) -> LaterCall:
+        timer = LaterCall(call)
         heapq.heappush(self._timers, (monotonic() + seconds, next(self._timer_numbers), timer))
         return timer
 
-    def cancel(self, timer: Timer) -> None:
+    def cancel(self, timer: LaterCall) -> None:
         """Forget a timer that has not called yet."""
         timer.call = None  # with all that it refers to
         self._cancelled_timers += 1

@@ -74,7 +74,7 @@ from aioqueue.sharing.connection import (
     failure_in,
 )
 from aioqueue.sharing.memory import Parts, bytes_of
-from aioqueue.sharing.owner import Address, Client, Server, Timer, running_server, server
+from aioqueue.sharing.owner import Address, Client, LaterCall, Server, running_server, server
 from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
 from aioqueue.worlds.current import current_waker
@@ -200,7 +200,7 @@ class _RemoteCall:
         self.blocks: tuple[int, ...] = ()
         self.is_answered = False
         self.has_waited = False
-        self.timer: Timer | None = None  # ends its `max_wait`
+        self.timer: LaterCall | None = None  # ends its `max_wait`
 
     def notify(self, attempt: Attempt, /) -> None:
         """Do nothing: there is only one attempt."""
