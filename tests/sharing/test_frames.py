@@ -71,6 +71,49 @@ def test_larger_than_the_kernel_takes(pair: tuple[FrameSocket, FrameSocket], siz
     assert not one.has_outgoing
 
 
+def test_what_is_corked_goes_with_the_next_frame_and_before_it(
+    pair: tuple[FrameSocket, FrameSocket],
+) -> None:
+    one, other = pair
+    one.cork(frames.frame(16, 1, 1, b"corked"))
+    one.cork(frames.frame(16, 1, 2))
+    assert one.has_corked
+    assert received(other) == []
+    assert one.send_frames(frames.frame(16, 1, 3), frames.frame(3, 0, 0, b"note"))
+    assert not one.has_corked
+    assert received(other) == [
+        (3, 0, 0, b"note"),
+        (16, 1, 1, b"corked"),
+        (16, 1, 2, b""),
+        (16, 1, 3, b""),
+    ]
+
+
+def test_what_is_corked_is_not_overtaken(pair: tuple[FrameSocket, FrameSocket]) -> None:
+    """Neither by a handler's frame, nor if the kernel has not taken what came before."""
+    one, other = pair
+    body = os.urandom(5_000_000)
+    one.send(16, 1, 1, body)
+    one.cork(frames.frame(16, 1, 2))
+    with one._lock:  # as if a signal handler had interrupted `send`
+        one.send(4, 1, 2)
+    one.cork(frames.frame(16, 1, 3))
+    one.send(4, 1, 3)
+    found: list[tuple[int, int, int, bytes]] = []
+
+    def all_came() -> bool:
+        one.flush()
+        found.extend(received(other))
+        return len(found) == 5
+
+    spin_until(all_came)
+    assert found[0] == (16, 1, 1, body)
+    order = [(kind, call) for kind, _, call, _ in found]
+    assert order.index((16, 2)) < order.index((4, 2))
+    assert order.index((16, 3)) < order.index((4, 3))
+    assert one.outgoing_bytes == 0
+
+
 def test_a_handler_that_sends_in_the_middle_of_a_send(
     pair: tuple[FrameSocket, FrameSocket],
 ) -> None:

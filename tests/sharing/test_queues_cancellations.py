@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 from aioqueue import sync
+from aioqueue.core.attempts import Put
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.sharing import owner
+from aioqueue.sharing.queues import RemoteMachine
 from tests.kit.sharing import Child
 from tests.kit.worlds import spin_until
 
@@ -276,3 +278,83 @@ def test_interrupts_of_a_caller_that_reads_for_itself(child: Start) -> None:
     # What an interrupt has struck after its hand-over is lost with the call, as in one process.
     assert len(set(got)) == len(got)
     assert len(got) >= 400 - interrupts
+
+
+def cancel_large_enqueues(queue: Any, rounds: int) -> int:
+    """Cancel and time out enqueues that wait at the owner; return how much counts as on its way."""
+
+    async def main() -> None:
+        for _ in range(rounds):
+            task = asyncio.ensure_future(queue.aio.enqueue(np.zeros(1 << 17)))
+            await asyncio.sleep(0)
+            spin_until(lambda: queue.statistics().waiting_enqueues == 1)
+            task.cancel()
+            await asyncio.wait([task])
+
+    asyncio.run(main())
+    for _ in range(rounds):
+        with pytest.raises(DeadlineExceededError):
+            queue.enqueue(np.zeros(1 << 17), timeout=0.001)
+    unanswered: int = queue._machine._unanswered
+    return unanswered
+
+
+def test_cancelled_enqueues_give_their_room_back(child: Start) -> None:
+    queue = sync.FIFOQueue(1).share()
+    queue.enqueue(0)
+    assert child(cancel_large_enqueues, queue, 5).result() == 0
+
+
+def cancel_in_trio_as_it_goes_in(queue: Any, pipe: Any) -> list[str]:
+    """Cancel an enqueue that is in at the owner, whose word on that comes within the abort."""
+    import trio
+
+    may_note = threading.Event()
+    note_answer, withdraw = RemoteMachine.note_answer, RemoteMachine.withdraw
+
+    def note_late(machine: Any, call: Any, kind: int, body: Any) -> bool:
+        if isinstance(call.attempt, Put):
+            may_note.wait()
+        return note_answer(machine, call, kind, body)
+
+    def withdraw_late(machine: Any, attempt: Any, *arguments: Any, **options: Any) -> Any:
+        pipe.send("take")
+        assert pipe.recv() == "taken"
+        wakers = withdraw(machine, attempt, *arguments, **options)
+        may_note.set()
+        spin_until(lambda: machine.settlement(attempt) is None)
+        return wakers
+
+    RemoteMachine.note_answer = note_late  # type: ignore[method-assign]
+    RemoteMachine.withdraw = withdraw_late  # type: ignore[method-assign,assignment]
+    events: list[str] = []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            with trio.CancelScope() as scope:
+                nursery.start_soon(cancel_when_it_waits, scope)
+                await queue.aio.enqueue("second")
+                events.append("in")
+                await trio.sleep_forever()
+            events.append("cancelled")
+
+    async def cancel_when_it_waits(scope: Any) -> None:
+        spin_until(lambda: queue._machine.waiting())
+        scope.cancel()
+
+    trio.run(main)
+    return events
+
+
+def test_an_enqueue_in_trio_that_is_in_as_it_is_cancelled_returns(child: Start) -> None:
+    pytest.importorskip("trio")
+    queue = sync.FIFOQueue(1).share()
+    queue.enqueue("first")
+    other = child(cancel_in_trio_as_it_goes_in, queue, talks=True)
+    assert other.says() == "take"
+    spin_until(lambda: queue.statistics().waiting_enqueues == 1)
+    assert queue.dequeue() == "first"
+    spin_until(lambda: queue.size() == 1)
+    other.pipe.send("taken")
+    assert other.result() == ["in", "cancelled"]
+    assert queue.dequeue() == "second"
