@@ -370,7 +370,7 @@ def interrupt_with_the_role(queue: Any) -> int:
         CallerWaker._read = read  # type: ignore[method-assign]
         raise KeyboardInterrupt
 
-    CallerWaker._read = interrupted  # type: ignore[method-assign]
+    CallerWaker._read = interrupted  # type: ignore[method-assign,assignment]
     with pytest.raises(KeyboardInterrupt):
         queue.dequeue()
     got: int = queue.dequeue(timeout=20)
