@@ -326,7 +326,7 @@ def cancel_in_trio_as_it_goes_in(queue: Any, pipe: Any) -> list[str]:
         spin_until(lambda: machine.settlement(attempt) is None)
         return wakers
 
-    RemoteMachine.note_answer = note_late  # type: ignore[method-assign]
+    RemoteMachine.note_answer = note_late  # type: ignore[method-assign,assignment]
     RemoteMachine.withdraw = withdraw_late  # type: ignore[method-assign,assignment]
     events: list[str] = []
 
