@@ -30,6 +30,7 @@ from aioqueue.errors import (
     QueueClosedError,
     QueueEmpty,
     QueueFull,
+    StarvedError,
     StillRunningError,
     UndeliveredError,
     WorkerDiedError,
@@ -48,6 +49,7 @@ ALSO: dict[type[AioQueueError], tuple[type[Exception], ...]] = {
     UndeliveredError: (RuntimeError,),
     PreemptedError: (),
     WorkerDiedError: (RuntimeError,),
+    StarvedError: (RuntimeError,),
     DataLossError: (ValueError,),
 }
 FOREIGN = {base for bases in ALSO.values() for base in bases}
@@ -66,6 +68,7 @@ EXAMPLES: list[AioQueueError] = [
     UndeliveredError("late", elements={"images": 3}, items={"images": 1}, workers=("a",)),
     PreemptedError("soon", reason="SIGTERM"),
     WorkerDiedError("killed", exitcode=-9),
+    StarvedError("refused", refused=40, dropped={"stale": 2}),
     DataLossError(path="a.tfrecord", offset=18, fault="corrupted record"),
 ]
 EACH = pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)

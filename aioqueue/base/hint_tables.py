@@ -194,7 +194,7 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each("stats metrics get_stats capacity get_capacity qsize", "statistics()"),
         **_each("state save checkpoint", "state_dict()"),
         **_each("load restore", "load_state_dict(state)"),
-        **_each("stop shutdown destroy", "close(), or a stop of the coordinator"),
+        **_each("stop shutdown destroy", "close(); or stop the coordinator"),
     },
 }
 """What is written here instead of an attribute of a thing, by what the thing is in words."""
@@ -663,6 +663,10 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             ("accept", "RolloutQueue(prompts, batch_size=64, accept=score)"),
         ),
         **_each("dataset data source", ("prompts", "RolloutQueue(prompts, batch_size=64)")),
+        **_each(
+            "process in_process use_process subprocess multiprocessing",
+            ("where of generate", 'rollouts.generate(function, where="process")'),
+        ),
     },
 }
 """What is written here instead of a keyword argument, by what was called."""

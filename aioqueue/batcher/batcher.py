@@ -40,6 +40,7 @@ from aioqueue.system.locks import call_with_lock
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import (
     CancelScope,
+    active_stops,
     cancelled_by,
     current_scopes,
     register_wait,
@@ -358,7 +359,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         request = core.new_request(value, core, waker)
         element = core.element(request, priority)
         if self._answering is not None:
-            self._answering.check_running(f"a call of {core}")
+            self._answering.check_running(core)
         try:
             if core.refuses:
                 core.aio.enqueue_nowait(element)
@@ -379,8 +380,11 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
                 await wait_shielded(heard)
             shorten(error)
             raise
-        with SHORTENED:
+        try:
             result: ResultT = request.outcome()
+        except BaseException as error:
+            shorten(error)
+            raise
         return result
 
     async def __aenter__(self) -> Self:
@@ -483,12 +487,15 @@ async def _answered(request: Request, waker: AsyncWaker, core: BatcherCore) -> N
     scopes: Collection[CancelScope] = ()
     try:
         register_wait(request, runner)
-        scopes = stop_scopes(runner)  # after it: a worker that is registered now is found
-        watch(scopes, request, request.began)
+        # After it: a worker that is registered now is found.
+        scopes = stop_scopes(runner) if active_stops else ()
+        if scopes:
+            watch(scopes, request, request.began)
         await waker.wait(request)
     finally:
         unregister_wait(request)
-        unwatch(scopes, request)
+        if scopes:
+            unwatch(scopes, request)
     if request.is_withdrawn:
         raise CancelledError(f"a call of {core} was {cancelled_by(stop_scopes(runner))}")
 

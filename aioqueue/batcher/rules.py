@@ -279,7 +279,8 @@ class BatcherCore:
             Exception: ``check`` or ``weight`` has raised it.
         """
         # Tasks that the function has started may call once its own call is over.
-        if any(call.core is self and not call.is_over for call in _calls.get()):
+        calls = _calls.get()
+        if calls and any(call.core is self and not call.is_over for call in calls):
             raise RuntimeError(
                 f"{self} was called by its own function, which would deadlock: the call waits for a"
                 " worker, and the worker for the call. Call the function itself, or another batcher"

@@ -22,6 +22,7 @@ from aioqueue.base.hints import refuse_block
 from aioqueue.base.public_names import public, with_sections
 from aioqueue.base.tracebacks import SHORTENED, reraise, shorten
 from aioqueue.coordination.cancellations import (
+    AtStop,
     Call,
     WorkerScope,
     cancellation_to_raise,
@@ -77,7 +78,6 @@ class AsyncCoordinator(CoordinatorFace):
 
     _world = "aio"
     _tasks: Tasks | None = None
-    _cancel_at_stop: dict[WorkerScope, bool]  # what the stop is to end; and whether it is cancelled
     _watches_stop: bool
     _block: Call
 
@@ -159,7 +159,6 @@ class AsyncCoordinator(CoordinatorFace):
         if self._tasks is not None:
             raise RuntimeError("this coordinator's block has been entered already")
         self._enter()
-        self._cancel_at_stop = {}
         self._watches_stop = False
         self._block = Call()
         tasks = new_tasks(lambda error: self._core.report(error, "of the coordinator"))
@@ -316,10 +315,9 @@ class AsyncCoordinator(CoordinatorFace):
         assert self._tasks is not None
         self._tasks.check_loop("start")
         task, scope = self._tasks.start(name, body, never_ran)
-        self._core.register(task)
         # Before the callback is registered, which may call at once, if the stop has come already.
-        self._cancel_at_stop[scope] = cancel_at_stop
-        task.when_ended(partial(self._cancel_at_stop.pop, scope, None))
+        scope.at_stop = AtStop.CANCEL if cancel_at_stop else AtStop.END_WAITS
+        self._core.register(task)
         if not self._watches_stop:
             self._watches_stop = True
             self._core.call_on_stop(self._schedule_stop)
@@ -337,12 +335,15 @@ class AsyncCoordinator(CoordinatorFace):
 
     def _end_at_stop(self, tasks: Tasks) -> None:
         # In this order: a task that starts after this registers the callback again, and one that
-        # has started before is in the table.
+        # has started before is among the scopes.
         self._watches_stop = False
-        scopes, self._cancel_at_stop = self._cancel_at_stop, {}
-        cancelled = [scope for scope, is_cancelled in scopes.items() if is_cancelled]
+        scopes = tasks.scopes()
+        cancelled = [scope for scope in scopes if scope.at_stop is AtStop.CANCEL]
+        ended = [scope for scope in scopes if scope.at_stop is AtStop.END_WAITS]
+        for scope in scopes:
+            scope.at_stop = AtStop.NOTHING  # another stop is for those that start after this one
         tasks.stop(cancelled)
-        tasks.stop([scope for scope in scopes if scope not in cancelled], WorkerScope.end_waits)
+        tasks.stop(ended, WorkerScope.end_waits)
 
 
 def _takes_precedence(error: BaseException) -> bool:
@@ -406,9 +407,7 @@ class QueueRunner(RunnerFace):
             lambda plan: tasks.start_from_any_thread(partial(start, plan)), tasks=True
         )
         try:
-            for plan in run.plans:
-                with run.starting([plan]):
-                    start(plan)
+            run.start_each(start)
             await run.ended.wait(current_waker())
         except BaseException as error:
             # The queue first: a worker that waits for it should see it closed.
@@ -470,9 +469,7 @@ class QueueRunner(RunnerFace):
             lambda plan: tasks.start_from_any_thread(partial(self._start_late, start, run, plan)),
             tasks=True,
         )
-        for plan in run.plans:
-            with run.starting([plan]):
-                start(plan)
+        run.start_each(start)
 
     def _start_in(self, coordinator: AsyncCoordinator, run: Run, plan: WorkerPlan) -> None:
         if plan.is_task:

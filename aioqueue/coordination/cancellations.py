@@ -25,6 +25,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Generator
 from contextlib import AbstractContextManager
+from enum import Enum, auto
 from time import perf_counter
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
@@ -287,6 +288,14 @@ class ObservedCoroutine:
         self._coroutine.close()
 
 
+class AtStop(Enum):
+    """What a stop of the coordinator does to a worker that is a task."""
+
+    NOTHING = auto()
+    END_WAITS = auto()
+    CANCEL = auto()
+
+
 class WorkerScope:
     """The scope around a worker that is a task; see the head of this module.
 
@@ -295,7 +304,8 @@ class WorkerScope:
 
     def __init__(self) -> None:
         self._outer = anyio.CancelScope()
-        self._inner = anyio.CancelScope() if running_loop() is not None else None
+        # Its class is called directly: `anyio.CancelScope` finds out the running library each time.
+        self._inner = type(self._outer)() if running_loop() is not None else None
         # anyio names the scope in the message of each cancellation that it sends. If it ever ceases
         # to, the stop is not recognised, and cancels each await, as any scope of anyio does.
         self._name = f"{id(self._outer):x}"
@@ -310,6 +320,8 @@ class WorkerScope:
         """Whether the stop was requested."""
         self.is_stopped: bool = False
         """Whether the stop was sent: as a cancellation, or only to end waits."""
+        self.at_stop: AtStop = AtStop.NOTHING
+        """What a stop that is still to come does."""
         self._is_cancelled = False
         self._is_repeated = False
         self._is_grace_over_first = False  # whether the grace has ended before the stop itself came

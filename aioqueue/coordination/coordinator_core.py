@@ -311,9 +311,9 @@ class CoordinatorCore(WatchdogTarget):
         # In this order: a stop that comes in between finds the worker in the table, or is seen by
         # `wake_at_stop`. The failure of a task that has ended already is collected last.
         self._add_worker(id(worker), known)
-        if not isinstance(worker, StartedTask):  # their coordinator stops those
+        if not isinstance(worker, StartedTask):  # their coordinator stops those, and they report
             self.wake_at_stop(id(worker), worker)
-        self._collect_when_ended(known)
+            self._collect_when_ended(known)
         self.start_watchdog()
         if isinstance(worker, threading.Thread):
             stop_at_exit(self)
@@ -649,13 +649,17 @@ class CoordinatorCore(WatchdogTarget):
 
     def _collect_when_ended(self, worker: Worker) -> None:
         """Record a worker's failure when it ends, if the worker keeps it; now, if it has ended."""
-        if worker.keeps_error and worker.is_alive():
+        if not worker.keeps_error:
+            return
+        if worker.is_alive():
             worker.when_ended(lambda: self._collect(worker))
         # It may have ended between the two lines, or before. The first call takes the failure.
         self._collect(worker)
 
     def _collect(self, worker: Worker) -> None:
         """Fetch and record the failure of a worker that has ended: no other code would see it."""
+        if not worker.keeps_error:
+            return
         error, is_noted = call_with_lock(self._lock, self._take_error, worker)
         if is_noted:
             self.stop(None, worker.name)  # without the lock: callbacks run code of the user

@@ -215,7 +215,7 @@ def checked_ops(
         raise InvalidArgumentError(
             f"queue_closed_exception_types: got {types!r}; expected a tuple of exception classes"
         )
-    for enqueue_op in ops:
+    for enqueue_op in {id(op): op for op in ops}.values():  # many workers often have one
         if inspect.isgeneratorfunction(enqueue_op) or inspect.isasyncgenfunction(enqueue_op):
             raise InvalidArgumentError(
                 f"enqueue_ops: got the generator function {function_name(enqueue_op)!r};"

@@ -112,9 +112,12 @@ def op_stages(
 ) -> Iterator[OpStage]:
     """Yield one stage per op, with the meters of its workers."""
     groups: dict[tuple[str, str], list[Meter]] = {}
+    names: dict[int, str] = {}  # many workers often have one op
     for plan, meter in workers:
-        where = "task" if plan.is_task else "thread"
-        groups.setdefault((function_name(plan.op), where), []).append(meter)
+        name = names.get(id(plan.op))
+        if name is None:
+            name = names[id(plan.op)] = function_name(plan.op)
+        groups.setdefault((name, "task" if plan.is_task else "thread"), []).append(meter)
     for (name, where), group in groups.items():
         yield OpStage(name, where, group, queue)
 

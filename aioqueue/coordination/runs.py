@@ -24,12 +24,17 @@ from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from aioqueue.base.arguments import EnqueueOp, function_name, name_of_work
+from aioqueue.base.arguments import (
+    EnqueueOp,
+    function_name,
+    is_coroutine_function,
+    name_of_work,
+)
 from aioqueue.base.display_text import on_one_line
 from aioqueue.coordination.cancellations import Call, is_cancellation
-from aioqueue.coordination.classify import Classification, cause_of, classify, owner_of_caller
+from aioqueue.coordination.classify import Classification, cause_of, classify
 from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.misuse import (
     checked_ops,
@@ -76,9 +81,11 @@ class Run:
         self.ended: Gate = Gate()
         self.stopped: Gate = Gate()
         self.began_in_time = True  # False if the queue was closed before the run began
+        # Many workers often have one op, of which all is asked once.
+        ops = {id(op): op for op in runner.enqueue_ops}
+        kinds = {key: (runner._work_of(op), is_coroutine_function(op)) for key, op in ops.items()}
         self.plans: list[WorkerPlan] = [
-            WorkerPlan(op, runner._work_of(op), number)
-            for number, op in enumerate(runner.enqueue_ops)
+            WorkerPlan(op, number, *kinds[id(op)]) for number, op in enumerate(runner.enqueue_ops)
         ]
         self._numbers = itertools.count(len(self.plans))  # of workers that join later
         self._runner = runner
@@ -211,10 +218,22 @@ class Run:
         if not self._left:
             return None
         self._left += 1
-        plan = WorkerPlan(op, self._runner._work_of(op), next(self._numbers))
+        work = self._runner._work_of(op)
+        plan = WorkerPlan(op, next(self._numbers), work, is_coroutine_function(op))
         self._unfinished[plan] = None
         self.meters[plan] = Meter(plan.name)
         return plan
+
+    def start_each(self, start: Callable[[WorkerPlan], object]) -> None:
+        """Start the workers one by one. If that fails, the run ends, as in `starting`."""
+        plan = None
+        try:
+            for plan in self.plans:
+                self._unstarted.discard(plan)
+                start(plan)
+        except BaseException as error:
+            self._could_not_start([] if plan is None else [plan], error)
+            raise
 
     @contextmanager
     def starting(self, plans: Iterable[WorkerPlan]) -> Iterator[None]:
@@ -223,13 +242,16 @@ class Run:
         try:
             yield
         except BaseException as error:
-            # Those that run end by the stop. Those that were not started never report an end, and
-            # the count would keep the queue open: they are counted here.
-            self._record_failure(error)
-            self.cancel()
-            for plan in [*plans, *self._unstarted, *self.added_workers.take_waiting()]:
-                self.worker_ended(plan, None)
+            self._could_not_start(plans, error)
             raise
+
+    def _could_not_start(self, plans: Iterable[WorkerPlan], error: BaseException) -> None:
+        # Those that run end by the stop. Those that were not started never report an end, and
+        # the count would keep the queue open: they are counted here.
+        self._record_failure(error)
+        self.cancel()
+        for plan in [*plans, *self._unstarted, *self.added_workers.take_waiting()]:
+            self.worker_ended(plan, None)
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedStage:
         workers = tuple(plan.explained(frames) for plan in list(self.meters))
@@ -249,7 +271,8 @@ class Run:
         current_worker.set(None)  # a worker may have started it, but its stop is not this one's
         plan.owner = Owner(threading.current_thread())
         try:
-            meter = self._metered(plan)
+            ident = threading.get_ident()
+            meter = self._metered(plan, lambda: ident)
             while (pause := self._calls(plan, meter)) is not None and self.restarts is not None:
                 self.restarts.wait_blocking(plan, meter, pause)
                 self.restarts.end_pause(plan, is_closed=self._was_closed())
@@ -266,12 +289,12 @@ class Run:
         """Run a worker that is a task: the task's coroutine."""
         call = Call()
         queue, waker = self.filled._core, current_waker()
-        plan.owner = Owner(waker.runner())
+        plan.owner = Owner(call.task)
         # In the cell of a notebook, a blocking dequeue of this loop's thread would wait for this
         # task in vain. The queue refuses it as long as the task is counted.
         queue.count_filler(waker, +1)
         try:
-            meter = self._metered(plan)
+            meter = self._metered(plan, plan.owner.reference)
             pauses = self.restarts
             while (pause := await self._awaits(plan, meter, call)) is not None and pauses:
                 # The failed call may have left a request behind, as an `asyncio.timeout` of 3.11
@@ -325,7 +348,9 @@ class Run:
             call.renew()
             if may_continue() and not meter.calls:
                 # An op that returns coroutines returns one each time: later calls need no check.
-                refuse_returned_coroutine(f"enqueue op {function_name(op)!r}", await op())
+                result = await op()
+                if result is not None:
+                    refuse_returned_coroutine(f"enqueue op {function_name(op)!r}", result)
                 meter.calls += 1
             while may_continue():
                 for _ in range(cooperative.calls):
@@ -365,10 +390,10 @@ class Run:
             return None
         return self.restarts.pause_after(plan, meter, failure)
 
-    def _metered(self, plan: WorkerPlan) -> Meter:
+    def _metered(self, plan: WorkerPlan, owner: Callable[[], Any]) -> Meter:
         meter = self.meters[plan]
         meter.began = perf_counter()
-        meter.owner = owner_of_caller()
+        meter.owner = owner
         current_meter.set(meter)
         return meter
 
@@ -391,10 +416,10 @@ class Run:
             if error is not None:
                 ends = self._runner.queue_closed_exception_types
                 meaning = classify(error, ends, stopping=self.stopped.is_open, owner=owner)
-                if meaning is Classification.END:
-                    # The input has ended because of a failure upstream, if there is a cause. It
-                    # becomes the cause of this queue's end, too, so that consumers see it.
-                    self._record_failure(cause_of(error))
+                # The input has ended because of a failure upstream, if there is a cause. It
+                # becomes the cause of this queue's end, too, so that consumers see it.
+                if meaning is Classification.END and (cause := cause_of(error)) is not None:
+                    self._record_failure(cause)
                 if meaning is not Classification.STOP:
                     self._end_reason = format_end(error)
                 if meaning is Classification.FAILURE:

@@ -194,8 +194,11 @@ class Tasks(ABC):
                 f" {_ONE_LOOP}"
             )
 
-    def check_running(self, doing: str) -> None:
+    def check_running(self, called: object) -> None:
         """Check that these tasks can run while the caller waits for them.
+
+        Args:
+            called: what the caller has called; its text is for the message.
 
         Raises:
             RuntimeError: their event loop is closed, or does not run while another one does.
@@ -206,8 +209,8 @@ class Tasks(ABC):
         if not home.is_running():
             state = "has been closed" if home.is_closed() else "does not run while this one does"
             raise RuntimeError(
-                f"{doing}: the event loop in which its block was entered {state}, so the call would"
-                f" wait for ever. {_ONE_LOOP}"
+                f"a call of {called}: the event loop in which its block was entered {state}, so the"
+                f" call would wait for ever. {_ONE_LOOP}"
             )
 
     def check_leaving(self) -> None:
@@ -221,6 +224,9 @@ class Tasks(ABC):
     def cancel(self) -> None:
         """Cancel all tasks that were not cancelled yet. Call it in their own thread."""
         self.stop(list(self._scopes))
+
+    def scopes(self) -> list[WorkerScope]:
+        return list(self._scopes)
 
     def running(self) -> list[StartedTask]:
         return list(self._scopes.values())

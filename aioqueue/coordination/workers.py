@@ -13,7 +13,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from aioqueue.base.arguments import EnqueueOp, function_name, is_coroutine_function
+from aioqueue.base.arguments import EnqueueOp, function_name
 from aioqueue.base.display_text import LogLines, on_one_line
 from aioqueue.base.folded_lines import folded
 from aioqueue.coordination.cancellations import Call, is_cancellation, running_task
@@ -292,8 +292,11 @@ class StartedTask:
             self._callbacks[callback] = None
         return not self._ended
 
-    @synchronized
     def _forget(self, callback: Callable[[], object]) -> None:
+        if not self._ended:  # else `_end` has taken it, or is about to
+            call_with_lock(self._lock, self._remove_callback, callback)
+
+    def _remove_callback(self, callback: Callable[[], object]) -> None:
         self._callbacks.pop(callback, None)
 
     @synchronized
@@ -372,21 +375,23 @@ def when_all_ended(
             others.append(worker)
         elif worker.is_alive() and worker.thread is not current:
             threads.append(worker.thread)
-    # One entry per worker to wait for, and one for all threads together. Whichever removes the
-    # last one calls back. The list has its full length before anything is registered: a worker
+    # One entry per worker to wait for, and one for all threads together. Each takes one, from the
+    # end, and `list.pop` is atomic: so whichever takes the first entry, the true one, is the last
+    # to end, and calls back. The list has its full length before anything is registered: a worker
     # that ends at once cannot take the last entry too early.
-    left = [None] * (len(others) + bool(threads))
-
-    def make_callback() -> Callable[[], None]:
-        def ended() -> None:
-            if _remove_one(left):
-                callback()
-
-        return ended  # a new function for each: callbacks are distinguished by identity
-
+    left = [False] * (len(others) + bool(threads))
     if not left:
         callback()
         return _do_nothing
+    left[0] = True
+
+    def ended() -> None:
+        if left.pop():
+            callback()
+
+    def make_callback() -> Callable[[], None]:
+        return partial(ended)  # a new object for each: callbacks are distinguished by identity
+
     forgets: list[Callable[[], object]] = []
     # Threads first: if the joining thread cannot be started, nothing was registered yet.
     if threads:
@@ -405,15 +410,7 @@ def _do_nothing() -> None:
 
 
 _joins: dict[frozenset[threading.Thread], dict[Callable[[], object], None]] = {}
-_joins_lock = threading.RLock()  # guards _joins, and the lists named `left`
-
-
-def _remove_one(left: list[None]) -> bool:
-    def take() -> bool:
-        left.pop()
-        return not left
-
-    return call_with_lock(_joins_lock, take)
+_joins_lock = threading.RLock()  # guards _joins
 
 
 def _when_threads_ended(
@@ -503,15 +500,16 @@ class WorkerPlan:
 
     Args:
         op: what the worker calls.
-        work: what the name of the worker says that it does.
         number: tells the worker from the others of the run.
+        work: what the name of the worker says that it does.
+        is_task: whether it is a task, as its op is a coroutine function; else it is a thread.
     """
 
     __slots__ = ("has_ended", "is_task", "name", "number", "op", "owner", "paused")
 
-    def __init__(self, op: EnqueueOp, work: str, number: int) -> None:
+    def __init__(self, op: EnqueueOp, number: int, work: str, is_task: bool) -> None:
         self.op: EnqueueOp = op
-        self.is_task: bool = is_coroutine_function(op)
+        self.is_task: bool = is_task
         self.number: int = number
         self.name: str = f"aioqueue-{work}-{number}"
         self.owner: Owner | None = None  # the thread or task, once it has begun

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aioqueue.core.elements.spec import Columns
+
+Joined = Callable[[Columns, int, int], Columns]
+"""Makes columns of the rows from one index up to another, of what a writer has written."""
 
 
 class Arrivals:
@@ -18,11 +23,12 @@ class Arrivals:
     one of them notices.
 
     Args:
-        columns: memory for the rows.
+        columns: memory for the rows, to which the writer writes in a form of its own.
         rows: how many fit.
         marks: the list of all writers of the queue. A writer appends anything to it before it
             counts a row in ``filled``; so it is never shorter than the rows that are here, and
             appending to it is atomic.
+        joined: makes columns of rows that were written.
 
     Attributes:
         filled: the rows that were written. Only the writer changes it, or its call of `collect`.
@@ -30,11 +36,12 @@ class Arrivals:
         limit: the length of ``marks`` at which the writer must call `collect`.
     """
 
-    __slots__ = ("columns", "filled", "limit", "marks", "rows", "taken")
+    __slots__ = ("columns", "filled", "joined", "limit", "marks", "rows", "taken")
 
-    def __init__(self, columns: Columns, rows: int, marks: list[None]) -> None:
+    def __init__(self, columns: Columns, rows: int, marks: list[None], joined: Joined) -> None:
         self.columns = columns
         self.rows = rows
+        self.joined: Joined = joined
         self.marks = marks
         self.filled: int = 0
         self.taken: int = 0

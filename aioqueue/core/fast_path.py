@@ -577,9 +577,10 @@ class MachineState(FastPath):
             if room < 1:
                 return
             n = int(min(max(room, self._claims_to_come()), n))  # as in `_rows_to_enter`
+            rows = arrivals.joined(arrivals.columns, arrivals.taken, arrivals.taken + n)
             before = len(self.storage)
             try:
-                self.storage.put_many(arrivals.columns, arrivals.taken, arrivals.taken + n)
+                self.storage.put_many(rows, 0, n)
             finally:
                 # What is in, even if a handler has raised: it must not go in twice.
                 n = len(self.storage) - before

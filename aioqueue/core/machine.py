@@ -294,6 +294,11 @@ class Machine(MachineState):
         except Exception as error:
             attempt.state = FAILED
             attempt.error = error
+        if self._places and attempt.state is DONE and not (self._dequeues or self._arrivals):
+            # The row takes the room that its place had, and the other places are still of one
+            # waker: so no enqueue has gained anything, and nobody waits for a row.
+            self._set_bounds()
+            return ()
         return self._settle()
 
     @synchronized_move

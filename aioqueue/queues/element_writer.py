@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aioqueue.core.arrivals import Arrivals
 from aioqueue.core.attempts import PutMany
 from aioqueue.core.elements.spec import Columns
 from aioqueue.core.machine import Machine
 from aioqueue.worlds.waker import apply_deferred, deliver
+
+if TYPE_CHECKING:
+    from aioqueue.core.storage.columns import RowMemory
 
 
 class ElementWriter:
@@ -23,9 +26,8 @@ class ElementWriter:
     Args:
         machine: that of the queue.
         complete: has the thread wait until an attempt has ended, as `enqueue` does.
-        columns: memory for rows.
-        rows: how many fit.
-        write: writes an element to an index of columns.
+        memory: memory for rows.
+        write: writes an element to an index of its columns.
     """
 
     __slots__ = ("_complete", "_machine", "arrivals", "lost", "write")
@@ -34,14 +36,15 @@ class ElementWriter:
         self,
         machine: Machine,
         complete: Callable[[PutMany], None],
-        columns: Columns,
-        rows: int,
+        memory: RowMemory,
         write: Callable[[Columns, int, Any], object],
     ) -> None:
         self._machine = machine
         self._complete = complete
         self.write: Callable[[Columns, int, Any], object] = write
-        self.arrivals: Arrivals = Arrivals(columns, rows, machine.arrival_marks)
+        self.arrivals: Arrivals = Arrivals(
+            memory.columns, memory.rows, machine.arrival_marks, memory.joined
+        )
         self.lost: int = 0  # elements that the latest `collect` has not enqueued, as it has raised
         apply_deferred(machine.open_arrivals, self.arrivals)
 
@@ -58,7 +61,8 @@ class ElementWriter:
         if wakers:
             deliver(wakers)
         if stop > start:
-            put = PutMany([column[start:stop] for column in arrivals.columns], stop - start)
+            columns = arrivals.joined(arrivals.columns, start, stop)
+            put = PutMany(columns, stop - start)
             try:
                 self._complete(put)
             finally:

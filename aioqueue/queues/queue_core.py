@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from aioqueue.core.elements.component import Component
+    from aioqueue.core.storage.columns import RowMemory
 
 T = TypeVar("T")
 
@@ -295,15 +296,14 @@ class QueueCore:
 
         return spec.row_maker() if type(spec) is ElementSpec else self.to_row
 
-    def element_writer(self) -> Callable[[Columns, int, Any], object] | None:
-        """Return a function that writes an element to an index of columns; ``None`` if the storage
-        gives no memory for that (`Storage.row_memory`)."""
+    def element_writer(self, memory: RowMemory) -> Callable[[Columns, int, Any], object] | None:
+        """Return a function that writes an element to an index of the columns of a memory; ``None``
+        if elements of this kind have to be enqueued one by one."""
         from aioqueue.core.elements.element_spec import ElementSpec
-        from aioqueue.core.storage.columns import row_writer
 
         if type(self.spec) is not ElementSpec or self.spec.rows_private:
             return None
-        return self.spec.element_writer(row_writer(len(self.spec.components)))
+        return self.spec.element_writer(memory.write_row, memory.as_bytes)
 
     def set_spec(self, spec: Spec) -> None:
         """Replace the spec by one whose rows have another form, for the live faces as well."""

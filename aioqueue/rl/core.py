@@ -88,7 +88,28 @@ class RolloutHost(Protocol):
         """Read the prompt with this ordinal, and report it; from any thread."""
 
     def running_thing(self, call: RolloutCall) -> object:
-        """Return the task or thread that runs a call; ``None`` if it does not run."""
+        """Return the task or thread that runs a call; ``None`` if it does not run here."""
+
+    def remote_place_of(self, call: RolloutCall) -> str:
+        """Return where a call in another process is; empty if it is here, or not known."""
+
+
+class CallsElsewhere(Protocol):
+    """Calls that run in another process, where the gate for their first steps is, too."""
+
+    def revoke(self, *, is_parking: bool) -> list[RolloutCall] | None:
+        """Have no call begin until `reopen`. Called under the lock.
+
+        Returns:
+            The calls that were granted, if none can have begun. ``None`` if the other process must
+            confirm it: `RolloutCore.child_closed`.
+        """
+
+    def reopen(self, version: int) -> None:
+        """Let calls begin, with weights that contain so many steps. Called under the lock."""
+
+    def set_limit(self, limit: float) -> None:
+        """Report how many calls may run at once."""
 
 
 class Evaluation:
@@ -149,6 +170,7 @@ class Publisher:
     Attributes:
         owner: its task or thread.
         gate: opens when it is its turn.
+        closed: opens when nothing starts any more.
         drained: opens when what it waits for has happened.
         began: when its turn began.
         drain: what it waits for.
@@ -157,6 +179,7 @@ class Publisher:
     def __init__(self, owner: Owner) -> None:
         self.owner: Owner = owner
         self.gate: Gate = Gate()
+        self.closed: Gate = Gate()
         self.drained: Gate = Gate()
         self.began: float = perf_counter()
         self.drain: str = "no"
@@ -227,6 +250,13 @@ class RolloutCore:
         """The ordinal of the prompt that the reader gives first."""
         self.most_threads: int | None = None
         self._reopens = False
+        self.is_revoking = False
+        """Whether a publication waits for other processes, in which nothing may start."""
+        self._children: list[CallsElsewhere] = []
+        self._revoked: set[CallsElsewhere] = set()
+        """Those that have not confirmed it."""
+        self._turned_away: list[RolloutCall] = []
+        """Calls that come back from them meanwhile."""
         self.stored: dict[int, tuple[Stored, Group[Any, Any]]] = {}
         self.times: IdleTimes = IdleTimes()
         self.max_in_flight: int | None = None
@@ -431,6 +461,27 @@ class RolloutCore:
         self.calls[call] = perf_counter()
         return kind(self, call, self.seed)
 
+    def entered(self, call: RolloutCall, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
+        """Report that the first step of a call has run in another process.
+
+        Returns:
+            Its rollout; ``None`` if it was cancelled meanwhile: its end is reported all the same.
+        """
+        is_wanted = call_with_lock(self._lock, self.machine.enter, call)
+        self.calls[call] = perf_counter()
+        return kind(self, call, self.seed) if is_wanted else None
+
+    def turn_away(self, call: RolloutCall) -> None:
+        """Report that a call of another process has not begun, and will not."""
+        self.apply(self._turn_away, call)
+
+    def _turn_away(self, call: RolloutCall) -> Effects:
+        if self.is_revoking:
+            # The rules would start it again at once: the publication has not begun for them.
+            self._turned_away.append(call)
+            return NOTHING
+        return self.machine.turned_away(call)
+
     def finished(self, call: RolloutCall, rollout: Rollout[Any], result: Any) -> None:
         """Report what the user's function has returned."""
         self.calls.pop(call, None)
@@ -479,7 +530,8 @@ class RolloutCore:
         which = f"attempt {call.attempt}, version {call.version}"
         add_note(error, f"{self.describe_call(call)}, {which}, in {self}")
 
-    def describe_call(self, call: RolloutCall) -> str:
+    @staticmethod
+    def describe_call(call: RolloutCall) -> str:
         """Return how messages call a rollout."""
         group = call.group
         where = "of an evaluation" if group.is_evaluation else f"ordinal {group.ordinal}"
@@ -715,10 +767,77 @@ class RolloutCore:
             self.publisher.gate.open()
 
     def pause(self, publisher: Publisher, drain: Any) -> None:
-        """Begin a publication, whose turn it is."""
+        """Begin a publication, whose turn it is. It may go on when `Publisher.closed` opens.
+
+        A call in another process begins there, without a question. So each such process closes its
+        gate first, and confirms it: what has begun was reported before that. Only then do the rules
+        close theirs. Until then they know of nothing that would refuse such a report.
+        """
         publisher.drain = drain
         self.publication_over.shut()
-        self.apply(self.machine.pause, drain)
+        self.apply(self._revoke, publisher)
+        self._begin_if_closed()
+
+    def _revoke(self, publisher: Publisher) -> Effects:
+        self.is_revoking = True
+        for child in self._children:
+            turned_away = child.revoke(is_parking=publisher.drain != "ended")
+            if turned_away is None:
+                self._revoked.add(child)
+            else:
+                self._turned_away += turned_away
+        return NOTHING if self._revoked else self._close_gate()
+
+    def child_closed(self, child: CallsElsewhere) -> None:
+        """Report that nothing starts in another process any more."""
+        self.apply(self._child_closed, child)
+        self._begin_if_closed()
+
+    def _child_closed(self, child: CallsElsewhere) -> Effects:
+        if child not in self._revoked:
+            return NOTHING
+        self._revoked.discard(child)
+        return NOTHING if self._revoked else self._close_gate()
+
+    def _close_gate(self) -> Effects:
+        self.is_revoking = False
+        assert self.publisher is not None
+        return self.machine.pause(self.publisher.drain)  # type: ignore[arg-type]
+
+    def _begin_if_closed(self) -> None:
+        """Let the publication go on if all gates are closed."""
+        for call in call_with_lock(self._lock, self._take_turned_away):
+            self.apply(self.machine.turned_away, call)
+        publisher = self.publisher
+        if publisher is not None and self.machine.is_paused:
+            publisher.closed.open()
+
+    def _take_turned_away(self) -> list[RolloutCall]:
+        if self.is_revoking:
+            return []
+        calls, self._turned_away = self._turned_away, []
+        return calls
+
+    def add_child(self, child: CallsElsewhere) -> None:
+        """Note calls in another process."""
+        self.apply(self._add_child, child)
+
+    def _add_child(self, child: CallsElsewhere) -> Effects:
+        self._children.append(child)
+        return NOTHING
+
+    def remove_child(self, child: CallsElsewhere) -> None:
+        self.apply(self._remove_child, child)
+        self.child_closed(child)
+
+    def _remove_child(self, child: CallsElsewhere) -> Effects:
+        self._children.remove(child)
+        return NOTHING
+
+    def limit_changed(self) -> None:
+        """Report the limit of the machine to other processes, which keep it."""
+        for child in self._children.copy():
+            child.set_limit(self.machine.limit)
 
     def end_publisher(self, publisher: Publisher, version: int | None) -> None:
         """End a publication, in whatever way, or its wait.
@@ -728,6 +847,7 @@ class RolloutCore:
             version: what the new weights contain; ``None`` for the old ones.
         """
         self.apply(self._end_publisher, publisher, version)
+        self._begin_if_closed()
         self.publication_over.open()
 
     def _end_publisher(self, publisher: Publisher, version: int | None) -> Effects:
@@ -735,7 +855,13 @@ class RolloutCore:
             if publisher in self.publishers:
                 self.publishers.remove(publisher)
             return NOTHING
-        effects = self.machine.resume(version) if self.machine.is_paused else NOTHING
+        is_paused = self.machine.is_paused
+        effects = self.machine.resume(version) if is_paused else NOTHING
+        if is_paused or self.is_revoking:
+            self.is_revoking = False
+            self._revoked.clear()
+            for child in self._children:
+                child.reopen(self.machine.version)
         self._next_publisher()
         return effects
 
@@ -756,7 +882,12 @@ class RolloutCore:
     def _place_of(self, call: RolloutCall, frames: Mapping[int, FrameType] | None) -> str:
         """Return where in the user's code a rollout is; empty if that is not known."""
         host = self._host_of(call)
-        thing = None if host is None else host.running_thing(call)
+        if host is None:
+            return ""
+        remote = host.remote_place_of(call)
+        if remote:
+            return remote
+        thing = host.running_thing(call)
         place = None if thing is None else place_of(stack_of(thing, frames))
         return "" if place is None else str(place)
 

@@ -21,8 +21,12 @@ from aioqueue.coordination.tasks import new_loop_runner, new_tasks, wait_shielde
 from aioqueue.coordination.workers import LoopThread
 from aioqueue.errors import InvalidArgumentError, WorkerDiedError, describe_exception
 from aioqueue.inputs import Retry
+from aioqueue.processes.function_pickles import pickled
+from aioqueue.processes.worker_process import check_may_start
+from aioqueue.rl.child import Function
 from aioqueue.rl.core import RolloutCore
 from aioqueue.rl.hosts import Work, new_host
+from aioqueue.rl.processes import ProcessCalls
 from aioqueue.workers.retries import FailurePolicy
 from aioqueue.worlds.scopes import Gate
 
@@ -54,8 +58,10 @@ def checked_work(
         )
     refuse_generators(function)
     is_async = is_coroutine_function(function)
-    if where not in (None, "task", "thread"):
-        raise InvalidArgumentError(f"where: got {where!r}; expected 'task', 'thread' or None")
+    if where not in (None, "task", "thread", "process"):
+        raise InvalidArgumentError(
+            f"where: got {where!r}; expected 'task', 'thread', 'process' or None"
+        )
     if where == "task" and not is_async:
         raise InvalidArgumentError(
             f"where: got 'task' for {function_name(function)}, a plain function; expected"
@@ -86,7 +92,20 @@ def checked_work(
             )
     threads = workers or _MOST_THREADS
     policy = FailurePolicy(retry or "stop", None, has_quarantine=False)
-    return Work(function, is_async=is_async, policy=policy, timeout=timeout, threads=threads)
+    payload: bytes | None = None
+    if where == "process":
+        check_may_start()
+        child = Function(function, is_async, timeout, threads)
+        payload = pickled(child, function)
+    return Work(
+        function,
+        is_async=is_async,
+        policy=policy,
+        timeout=timeout,
+        threads=threads,
+        payload=payload,
+        new_child=None if payload is None else ProcessCalls,
+    )
 
 
 class Generation:
@@ -178,6 +197,7 @@ class Generation:
                 host.closes_prompts = True
                 try:
                     limit = None if self._work.is_async else self._work.threads
+                    core.machine.grants_ahead = self._work.payload is not None
                     core.begin(limit)
                     await core.wait_until_over()
                 except BaseException as error:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import anyio
 
@@ -44,6 +44,8 @@ class Work:
         policy: when a rollout is tried again.
         timeout: seconds that an attempt may take.
         threads: how many threads call a plain function at most.
+        payload: the function and its options, pickled, if it runs in a child process.
+        new_child: makes what has the calls run there.
     """
 
     def __init__(
@@ -54,16 +56,46 @@ class Work:
         policy: FailurePolicy,
         timeout: float | None,
         threads: int,
+        payload: bytes | None = None,
+        new_child: Callable[[RolloutCore, LoopHost, Work], ChildCalls] | None = None,
     ) -> None:
         self.function: Final = function
         self.is_async: Final = is_async
         self.policy: Final = policy
         self.timeout: Final = timeout
         self.threads: Final = threads
+        self.payload: Final = payload
+        self.new_child: Final = new_child
+
+
+class ChildCalls(Protocol):
+    """Has calls run in a child process: `aioqueue.rl.processes`, which the child does without."""
+
+    @property
+    def ended(self) -> Gate:
+        """Opens when the process has ended, after `close`."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no call is left."""
+
+    def start(self, call: RolloutCall) -> None: ...
+
+    def cancel(self, call: RolloutCall) -> None: ...
+
+    def cancel_again(self) -> None: ...
+
+    def place_of(self, call: RolloutCall) -> str: ...
+
+    def close(self) -> None:
+        """End the process, which has no calls any more."""
 
 
 class LoopHost(ABC):
-    """Runs rollouts in the event loop that runs now, and on threads; see `new_host`."""
+    """Runs rollouts in the event loop that runs now, on threads, and has them run in a process.
+
+    See `new_host`.
+    """
 
     def __init__(
         self, core: RolloutCore, work: Work, register: Callable[[threading.Thread], object] | None
@@ -77,6 +109,9 @@ class LoopHost(ABC):
         self._is_leaving = False
         self._timers: dict[object, Callable[[], object]] = {}
         self._threads = ThreadPool(core, self, register)
+        self._child: ChildCalls | None = None
+        if work.new_child is not None:
+            self._child = work.new_child(core, self, work)
         self._next = core.first_ordinal
         self.closes_prompts: bool = False
 
@@ -94,8 +129,11 @@ class LoopHost(ABC):
             cancel()
         self._timers.clear()
         self._check_idle()
-        await wait_shielded(self._idle, cancelled=self.cancel_again)
+        await wait_shielded(self._idle, cancelled=self._cancel_all_again)
         self._threads.close()
+        if self._child is not None:
+            self._child.close()
+            await wait_shielded(self._child.ended, cancelled=self._child.cancel_again)
         if self.closes_prompts:
             with shielded():
                 await self._core.prompts.close()
@@ -110,11 +148,16 @@ class LoopHost(ABC):
         """Whether no task is left."""
 
     def _check_idle(self) -> None:
-        if self._is_leaving and self._is_empty and self._threads.may_be_left:
+        if (
+            self._is_leaving
+            and self._is_empty
+            and self._threads.may_be_left
+            and (self._child is None or self._child.is_empty)
+        ):
             self._idle.open()
 
     def threads_are_idle(self) -> None:
-        """Report that no call runs on a thread; from any thread."""
+        """Report that no call runs on a thread, or in the child; from any thread."""
         if self._is_leaving:
             self._call_soon(self._check_idle)
 
@@ -122,11 +165,18 @@ class LoopHost(ABC):
     def cancel_again(self) -> None:
         """Cancel all tasks once more, at the end of the coordinator's patience."""
 
+    def _cancel_all_again(self) -> None:
+        self.cancel_again()
+        if self._child is not None:
+            self._child.cancel_again()
+
     # From any thread.
 
     def start(self, call: RolloutCall) -> None:
         work = self._work_of(call)
-        if not work.is_async:
+        if work is self._work and self._child is not None:
+            self._child.start(call)
+        elif not work.is_async:
             self._threads.add(call, work)
         elif threading.get_ident() == self._thread:
             self._start_call(call, work)
@@ -144,7 +194,9 @@ class LoopHost(ABC):
         return self._work
 
     def cancel(self, call: RolloutCall) -> None:
-        if threading.get_ident() == self._thread:
+        if self._child is not None and self._work_of(call) is self._work:
+            self._child.cancel(call)
+        elif threading.get_ident() == self._thread:
             self._cancel(call)
         else:
             self._call_soon(partial(self._cancel, call))
@@ -163,6 +215,9 @@ class LoopHost(ABC):
 
     def running_thing(self, call: RolloutCall) -> object:
         return self._threads.runs.get(call) or self._task_of(call)
+
+    def remote_place_of(self, call: RolloutCall) -> str:
+        return "" if self._child is None else self._child.place_of(call)
 
     @abstractmethod
     def _task_of(self, call: RolloutCall) -> object:

@@ -281,6 +281,8 @@ class RolloutMachine:
         self.max_refused: Final[int | None] = max_refused
         self._new_payload: Final = new_payload
 
+        self.grants_ahead: bool = False
+        """Whether the caller keeps ``limit``: all calls start that the slots allow."""
         self.step: int = 0
         self.version: int = 0
         self.running: int = 0
@@ -948,13 +950,14 @@ class RolloutMachine:
         return self._settled_weight + (self._unsettled + self.is_pulling) * estimate
 
     def _start_calls(self) -> None:
-        if self.is_paused or self.is_stopped or self.running >= self.limit:
+        limit = math.inf if self.grants_ahead else self.limit
+        if self.is_paused or self.is_stopped or self.running >= limit:
             return
         urgent, patient, startable = self._urgent, self._patient, self._startable
         if not (startable.values or urgent.values or patient.values):
             return
         starts = self._do.starts
-        while self.running < self.limit:
+        while self.running < limit:
             if urgent.values:
                 index, group = urgent, urgent.first()
             elif patient.values and self._is_patient_due():

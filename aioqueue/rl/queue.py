@@ -198,7 +198,7 @@ class RolloutQueueFace(Generic[P, R]):
         *,
         retry: Retry | None = None,
         timeout: float | None = None,
-        where: Literal["task", "thread"] | None = None,
+        where: Literal["task", "thread", "process"] | None = None,
         workers: int | None = None,
     ) -> Generating:
         """Return what generates the rollouts: pass it to `Coordinator.start`, of either face.
@@ -210,16 +210,26 @@ class RolloutQueueFace(Generic[P, R]):
         A stop of the coordinator cancels the tasks, and waits for their clean-up and for the calls
         on threads. A group that was not handed out belongs to the next run.
 
+        With ``where="process"``, the whole generation runs in one child process: the event loop, or
+        the threads, with all rollouts in flight. A trainer that keeps the interpreter for itself
+        does not stop it: all that the slots allow is generated meanwhile. What `publishing`
+        promises holds there, too. Prompts and results are pickled. Plain functions for ``accept``
+        and ``weigh`` are called in this process, by the thread that talks to the other one. If the
+        process dies, the rollouts whose results have not arrived fail with a `WorkerDiedError`, on
+        which ``retry`` and ``on_error`` decide, and another process continues.
+
         Args:
             function: ``async def generate(prompt, rollout)``, or a plain function.
             retry: whether a rollout that fails is tried again; ``None`` for not at all.
             timeout: seconds that an attempt may take. It then fails with an `ItemTimeoutError`. A
                 thread cannot be cut short: its call keeps its place in ``max_in_flight``.
-            where: ``"task"`` or ``"thread"``; ``None`` goes by the kind of the function.
+            where: ``"task"``, ``"thread"``, or ``"process"`` for a child process, which must be
+                able to import the function; ``None`` goes by the kind of the function.
             workers: how many threads at most; ``None`` for 32. They start when they are needed.
 
         Raises:
-            InvalidArgumentError: an argument is wrong.
+            InvalidArgumentError: an argument is wrong, or the function cannot be pickled.
+            RuntimeError: this process may not start others.
         """
         work = checked_work(
             function,
@@ -270,6 +280,7 @@ class RolloutQueueFace(Generic[P, R]):
                 None if max_in_flight is None else checked_count(max_in_flight, "max_in_flight")
             )
         self._core.apply(self._set, size, ahead)
+        self._core.limit_changed()
 
     def _set(self, size: float | None, ahead: float | None) -> Any:
         machine = self._core.machine
@@ -869,6 +880,8 @@ class AsyncPublishing:
                 await publisher.gate.wait(waker, until_stop=True)
                 self._publication = self._rollouts._publication(self._steps)
                 core.pause(publisher, self._drain)
+                if not publisher.closed.is_open:
+                    await publisher.closed.wait(waker, until_stop=True)
                 if self._drain != "no":
                     await publisher.drained.wait(waker, until_stop=True)
             except BaseException:
@@ -913,7 +926,7 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
                     engine.update(weights)
 
     A trainer that keeps the interpreter for itself, in one long call of C code say, keeps a
-    generation in the same process from running.
+    generation in the same process from running. Take ``where="process"`` then.
     """
 
     _aio: RolloutQueue[P, R]
@@ -1075,6 +1088,7 @@ class Publishing:
                 publisher.gate.wait_blocking(None, current_scopes())
                 self._publication = self._rollouts._publication(self._steps)
                 core.pause(publisher, self._drain)
+                publisher.closed.wait_blocking(None, current_scopes())
                 if self._drain != "no":
                     publisher.drained.wait_blocking(None, current_scopes())
             except BaseException:

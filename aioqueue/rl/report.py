@@ -164,9 +164,10 @@ def _hints(core: RolloutCore) -> Iterator[Culprit]:
     """Yield the state of a queue at which nobody waits."""
     machine = core.machine
     ready, existing = machine.census[GroupState.READY], len(machine.groups)
+    running = len(core.calls) if machine.grants_ahead else machine.running
     sentence = (
         f"nobody waits for a step of {core}: {ready} of {counted(existing, 'group')} are ready,"
-        f" {counted(machine.running, 'rollout')} in flight"
+        f" {counted(running, 'rollout')} in flight"
     )
     yield Culprit("too few", sentence, queue=core.name)
     if machine.error is not None:

@@ -135,7 +135,7 @@ def _statistics_of(core: RolloutCore) -> RolloutStatistics:
         ready=census[GroupState.READY],
         held=census[GroupState.HELD],
         evaluating=len(machine.evaluations),
-        running=machine.running,
+        running=len(core.calls) if machine.grants_ahead else machine.running,
         step=machine.step,
         version=machine.version,
         publish_lag=machine.step - machine.version,

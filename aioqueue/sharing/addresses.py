@@ -75,10 +75,9 @@ def connected_socket(path: str) -> socket.socket:
         OSError: nobody listens there.
     """
     posix.check_private_socket(Path(path), posix.current_user())
-    connection = socket.socket(socket.AF_UNIX)
+    # It waits only if very many others are about to be accepted.
+    connection = posix.connected_socket(Path(path), 10.0)
     try:
-        connection.settimeout(10.0)  # it waits only if very many others are about to be accepted
-        connection.connect(path)
         if not is_trusted(connection):
             raise PermissionError(f"{path}: another user answers there")
     except BaseException:

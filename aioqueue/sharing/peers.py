@@ -10,33 +10,16 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import struct
-import sys
 from contextlib import suppress
-from typing import Final
 
 from aioqueue.errors import WorkerDiedError
-
-_CREDENTIALS: Final = struct.Struct("3i")  # Linux's struct ucred: pid, uid, gid
-_LOCAL_PEERPID: Final = 2  # at level 0, on macOS
-
-_GET_INFO: Final = 0xC000FF0B | 64 << 16  # PIDFD_GET_INFO, with a struct of 64 bytes
-_INFO_BYTES: Final = 64
-_INFO_EXIT: Final = 1 << 3
-_EXIT_CODE: Final = struct.Struct("<i")
-_EXIT_CODE_AT: Final = 60
-_MASK: Final = struct.Struct("<Q")
 
 
 def peer_pid(connection: socket.socket) -> int:
     """Return the process at the other end of a Unix socket; 0 if the system does not say."""
-    if hasattr(socket, "SO_PEERCRED"):
-        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return int(_CREDENTIALS.unpack(found)[0])
-    if sys.platform == "darwin":
-        with suppress(OSError):
-            return connection.getsockopt(0, _LOCAL_PEERPID)
-    return 0
+    from aioqueue.system import posix  # only when used
+
+    return posix.peer_pid(connection)
 
 
 class Peer:
@@ -82,15 +65,9 @@ class Peer:
 
     def _status_of_reaped(self) -> int | None:
         """Return its status if its parent has asked for it, on systems that keep it."""
-        with suppress(OSError, ImportError):
-            import fcntl  # not available on Windows, where this module can be imported
+        from aioqueue.system import posix  # only when used
 
-            info = bytearray(_INFO_BYTES)
-            _MASK.pack_into(info, 0, _INFO_EXIT)
-            fcntl.ioctl(self.sentinel or -1, _GET_INFO, info)
-            if _MASK.unpack_from(info)[0] & _INFO_EXIT:
-                return int(_EXIT_CODE.unpack_from(info, _EXIT_CODE_AT)[0])
-        return None
+        return None if self.sentinel is None else posix.status_of_reaped(self.sentinel)
 
     def _status_of_zombie(self) -> int | None:
         """Return its status if nobody has asked for it: the kernel shows it to the same user."""

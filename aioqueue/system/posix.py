@@ -39,6 +39,13 @@ FORK_SERVER: Final = (
 """What a fork server needs. Only Linux has all of it."""
 
 _PEER: Final = struct.Struct("3i")  # Linux's struct ucred: pid, uid, gid
+_LOCAL_PEERPID: Final = 2  # at level 0, on macOS
+_GET_INFO: Final = 0xC000FF0B | 64 << 16  # PIDFD_GET_INFO, with a struct of 64 bytes
+_INFO_BYTES: Final = 64
+_INFO_MASK: Final = struct.Struct("<Q")
+_INFO_EXIT: Final = 1 << 3
+_EXIT_CODE: Final = struct.Struct("<i")
+_EXIT_CODE_AT: Final = 60
 _XUCRED: Final = struct.Struct("2I")  # the first fields of BSD's struct xucred: version, uid
 _XUCRED_BYTES: Final = 76
 _LOCAL_PEERCRED: Final = 1  # at level 0, on macOS and FreeBSD
@@ -285,6 +292,33 @@ def peer_user(connection: socket.socket) -> int | None:
         credentials = connection.getsockopt(0, _LOCAL_PEERCRED, _XUCRED_BYTES)
         version, user = _XUCRED.unpack_from(credentials)
         return int(user) if version == 0 else None
+    return None
+
+
+def peer_pid(connection: socket.socket) -> int:
+    """Return the process at the other end of a Unix socket; 0 if the system does not say."""
+    if hasattr(socket, "SO_PEERCRED"):
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        return int(_PEER.unpack(credentials)[0])
+    if sys.platform == "darwin":
+        with suppress(OSError):
+            return connection.getsockopt(0, _LOCAL_PEERPID)
+    return 0
+
+
+def status_of_reaped(pidfd: int) -> int | None:
+    """Return the exit status of a process that was reaped; ``None`` if the system does not know it.
+
+    Linux keeps it for those who hold a *pidfd* (since 6.15).
+    """
+    with suppress(OSError, ImportError):
+        import fcntl  # not available on Windows, where this module can be imported
+
+        info = bytearray(_INFO_BYTES)
+        _INFO_MASK.pack_into(info, 0, _INFO_EXIT)
+        fcntl.ioctl(pidfd, _GET_INFO, info)
+        if _INFO_MASK.unpack_from(info)[0] & _INFO_EXIT:
+            return int(_EXIT_CODE.unpack_from(info, _EXIT_CODE_AT)[0])
     return None
 
 

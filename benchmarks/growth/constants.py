@@ -107,8 +107,8 @@ def _batcher_calls(n: int) -> Run:
 instructions("a dequeue that waits and is cancelled", SIZES, _cancelled_dequeues, at_most=200_000)
 instructions("an enqueue that waits until it is let in", SIZES, _drained_enqueues, at_most=290_000)
 instructions("a typed queue", SIZES, _typed_queues, at_most=460_000)
-instructions("a task of a QueueRunner that ends at once", SIZES, _workers, at_most=470_000)
+instructions("a task of a QueueRunner that ends at once", SIZES, _workers, at_most=350_000)
 instructions(
     "a task that waits, registered with a coordinator", SIZES, _registered_workers, at_most=440_000
 )
-instructions("a call of a Batcher beyond its queue's room", SIZES, _batcher_calls, at_most=310_000)
+instructions("a call of a Batcher beyond its queue's room", SIZES, _batcher_calls, at_most=290_000)

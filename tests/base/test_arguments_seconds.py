@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
 import tempfile
 import threading
@@ -131,7 +132,15 @@ def traced(seconds: Any) -> None:
         watched().trace(Path(folder) / "trace.json", seconds=seconds).stop()
 
 
+def found_by_name(connect: Callable[..., object], seconds: Any) -> None:
+    name = "seconds-" + os.urandom(4).hex()
+    sync.FIFOQueue(1).share(name=name)
+    connect(name, timeout=seconds)
+
+
 SECONDS: dict[str, Callable[[Any], object]] = {
+    "connect(timeout)": lambda s: found_by_name(aioqueue.connect, s),
+    "sync.connect(timeout)": lambda s: found_by_name(sync.connect, s),
     "sync.BlockingQueue.enqueue(timeout)": lambda s: filled().enqueue(1, timeout=s),
     "sync.BlockingQueue.enqueue_many(timeout)": lambda s: filled().enqueue_many([1], timeout=s),
     "sync.BlockingQueue.dequeue(timeout)": lambda s: filled().dequeue(timeout=s),

@@ -18,6 +18,7 @@ import aioqueue
 import aioqueue.ray
 from aioqueue import inputs, sync
 from aioqueue.base.hint_tables import ATTRIBUTES, KEYWORDS, NAMES
+from aioqueue.rl import BlockingRolloutQueue, RolloutQueue
 
 QUEUES = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue")
 FACES: tuple[Any, ...] = (aioqueue, sync)
@@ -31,9 +32,11 @@ KINDS: dict[str, tuple[type, ...]] = {
     "an epoch": (inputs.Epoch,),
     "a coordinator": (aioqueue.Coordinator, sync.Coordinator),
     "a Latest": (aioqueue.Latest, sync.Latest),
+    "a RolloutQueue": (RolloutQueue, BlockingRolloutQueue),
 }
 METHODS: tuple[Any, ...] = (aioqueue.FIFOQueue, inputs.Pipeline, inputs.Epochs, inputs.Epoch)
 METHODS = (*METHODS, inputs.Reader, aioqueue.Coordinator, aioqueue.ray.FIFOQueue, aioqueue.Latest)
+METHODS = (*METHODS, RolloutQueue)
 OPTIONS = tuple(inputs.PrepareOptions.__optional_keys__)
 
 
@@ -47,6 +50,8 @@ def example(kind: str) -> Any:
         return sync.Coordinator()
     if kind == "a Latest":
         return sync.Latest()
+    if kind == "a RolloutQueue":
+        return RolloutQueue(range(4), batch_size=2)
     source = inputs.numbers(4)
     pipeline = source.batch(2)
     if kind in ("a source", "a pipeline", "a source or pipeline"):
@@ -78,6 +83,8 @@ def check_code(code: str) -> None:
         name = ast.unparse(call.func)
         if name.startswith(("aioqueue.", "asyncio.")):
             functions = [resolved(name)]
+        elif name == "RolloutQueue":
+            functions = [RolloutQueue]
         else:
             last = name.rsplit(".", 1)[-1]
             functions = [getattr(cls, last) for cls in METHODS if hasattr(cls, last)]
@@ -113,6 +120,8 @@ def called(topic: str) -> Iterator[Callable[..., Any]]:
             yield from (queue.batches, queue.close)
     elif topic == "batchers":
         yield from (aioqueue.Batcher, sync.Batcher)
+    elif topic == "rollouts":
+        yield RolloutQueue
     elif topic == "coordinators":
         yield from (aioqueue.Coordinator, aioqueue.QueueRunner, aioqueue.LooperTask)
         yield aioqueue.Restart

@@ -176,7 +176,7 @@ class TestTasks:
                 assert coord._tasks is not None
                 tasks = coord._tasks
                 await task_world.until(lambda: not tasks._scopes)
-                assert not coord._cancel_at_stop
+                assert not tasks.scopes()
 
         task_world.run(body)
 

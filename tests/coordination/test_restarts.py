@@ -282,7 +282,10 @@ def test_random_crashes_lose_and_repeat_nothing(caplog: pytest.LogCaptureFixture
 
 def pauses(restart: Restart, times: int, number: int = 0) -> list[float | None]:
     """The pauses of a worker that fails again and again."""
-    policy, plan = restarts.RestartPolicy(restart), WorkerPlan(print, "print", number)
+    policy, plan = (
+        restarts.RestartPolicy(restart),
+        WorkerPlan(print, number, "print", is_task=False),
+    )
     meter = Meter(plan.name)
     return [policy.pause_after(plan, meter, CrashError("x")) for _ in range(times)]
 
@@ -305,7 +308,7 @@ def test_a_healthy_period_resets_the_count(monkeypatch: pytest.MonkeyPatch) -> N
     clock = StillClock()
     monkeypatch.setattr(restarts, "perf_counter", clock)
     restart = Restart(2, backoff=lambda failures: float(failures), reset_after=60)
-    policy, plan = restarts.RestartPolicy(restart), WorkerPlan(print, "print", 0)
+    policy, plan = restarts.RestartPolicy(restart), WorkerPlan(print, 0, "print", is_task=False)
     meter = Meter(plan.name)
     meter.began = clock.now
 

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from aioqueue.core.arrivals import Arrivals
@@ -14,6 +13,7 @@ from aioqueue.core.attempts import Put, Take
 from aioqueue.core.elements.element_spec import ElementSpec
 from aioqueue.core.machine import Machine
 from aioqueue.core.storage.blocks import BlockStorage
+from aioqueue.core.storage.columns import RowMemory
 from aioqueue.system.locks import machine_lock
 
 ROWS = 4
@@ -40,9 +40,9 @@ class Writer:
     """Writes rows in steps, each of which another thread may come between."""
 
     def __init__(self, machine: Machine, rows: list[int]) -> None:
-        columns = [np.empty(ROWS, np.int64)]
+        memory = RowMemory(ElementSpec(["int64"], [()]).components, ROWS)
         self.machine, self.rows = machine, rows
-        self.arrivals = Arrivals(columns, ROWS, machine.arrival_marks)
+        self.arrivals = Arrivals(memory.columns, ROWS, machine.arrival_marks, memory.joined)
         self.rest: list[int] = []  # rows for which there was no room
         machine.open_arrivals(self.arrivals)
 

@@ -60,7 +60,8 @@ class Member:
         self._connection.send(value)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        os.kill(self.pid, number)
+        with contextlib.suppress(ProcessLookupError):  # it has ended in the meantime
+            os.kill(self.pid, number)
 
     def end(self) -> int:
         """Its exit code, once it has ended."""

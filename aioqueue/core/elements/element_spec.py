@@ -149,7 +149,7 @@ class ElementSpec:
         return row_of
 
     def element_writer(
-        self, write_row: Callable[[Columns, int, Row], object]
+        self, write_row: Callable[[Columns, int, Row], object], as_bytes: Sequence[bool]
     ) -> Callable[[Columns, int, Any], object]:
         """Return a function that writes an element to an index of columns.
 
@@ -157,6 +157,7 @@ class ElementSpec:
 
         Args:
             write_row: does the same with a row.
+            as_bytes: of each component, whether its column gets an array as its bytes.
         """
         count = len(self.components)
         tests: list[str] = []
@@ -175,7 +176,10 @@ class ElementSpec:
             f"  {', '.join(values)} = element",
             f"  if {' and '.join(tests)}:",
             f"    {', '.join(targets)} = columns",
-            *(f"    {c}[index] = {v}" for c, v in zip(targets, values, strict=True)),
+            *(
+                f"    {c}[index] = {v}{'.tobytes()' if is_bytes else ''}"
+                for c, v, is_bytes in zip(targets, values, as_bytes, strict=True)
+            ),
             "    return",
             "write_row(columns, index, row(element))",
             **names,

@@ -33,6 +33,7 @@ from aioqueue.core.elements.component import Component
 from aioqueue.core.elements.spec import Columns, Row
 from aioqueue.core.storage.columns import (
     LARGE_BYTES,
+    RowMemory,
     RowReader,
     allocate,
     as_dtypes,
@@ -170,10 +171,10 @@ class BlockStorage(Storage):
         tail.stop += n
         self._count += n
 
-    def row_memory(self, n: int) -> Columns | None:
+    def row_memory(self, n: int) -> RowMemory | None:
         if self._references or self.is_large(n) or n > self._block_rows:
             return None
-        return allocate(self._components, n)
+        return RowMemory(self._components, n)
 
     def reserve(self, n: int) -> Block | None:
         block = self._pop_spare(n)

@@ -92,6 +92,66 @@ def row_writer(n: int) -> Callable[[Sequence[Any], int, Row], object]:
     return write
 
 
+_MOST_AS_BYTES: Final = 1024
+"""Larger arrays are written to an array: to copy their bytes once more costs what it saves."""
+
+
+class RowMemory:
+    """Memory for rows that are written one by one, and leave together as columns.
+
+    The values of a component that are small arrays are kept as their bytes, which are joined later:
+    that costs half as much as to assign each of them to a row of an array.
+
+    Args:
+        components: the components of a row, each of one fixed shape, without references.
+        rows: how many rows fit.
+
+    Attributes:
+        columns: what is written to, by component: an array, or a list of bytes.
+        as_bytes: of each component, whether it is a list of bytes.
+        write_row: writes a row to an index of columns.
+    """
+
+    __slots__ = ("_components", "as_bytes", "columns", "rows", "write_row")
+
+    def __init__(self, components: tuple[Component, ...], rows: int) -> None:
+        self._components = components
+        self.rows: int = rows
+        self.as_bytes: list[bool] = [_fits_as_bytes(component) for component in components]
+        self.columns: Columns = [
+            [b""] * rows if as_bytes else array
+            for array, as_bytes in zip(allocate(components, rows), self.as_bytes, strict=True)
+        ]
+        self.write_row: Callable[[Columns, int, Row], object] = row_writer(len(components))
+        if any(self.as_bytes):
+            self.write_row = self._write_as_bytes
+
+    def joined(self, columns: Columns, start: int, stop: int) -> Columns:
+        """Return the rows from one index up to another, of what was written to columns."""
+        joined: Columns = []
+        for component, column, as_bytes in zip(
+            self._components, columns, self.as_bytes, strict=True
+        ):
+            rows = column[start:stop]
+            if as_bytes:
+                values = np.frombuffer(b"".join(rows), component.dtype)
+                rows = values.reshape(stop - start, *_fixed(component))
+            joined.append(rows)
+        return joined
+
+    def _write_as_bytes(self, columns: Columns, index: int, row: Row) -> None:
+        for component, column, value, as_bytes in zip(
+            self._components, columns, row, self.as_bytes, strict=True
+        ):
+            # The cast is that of an assignment.
+            column[index] = np.asarray(value, component.dtype).tobytes() if as_bytes else value
+
+
+def _fits_as_bytes(component: Component) -> bool:
+    is_array = not component.scalar and component.dtype.kind in "biufc"
+    return is_array and 0 < row_bytes((component,)) <= _MOST_AS_BYTES
+
+
 def empty_value(dtype: np.dtype[Any]) -> Any:
     """Return the value that overwrites references, so that they keep nothing alive."""
     return None if dtype.kind == "O" else np.zeros((), dtype)

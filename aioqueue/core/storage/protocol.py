@@ -50,10 +50,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aioqueue.core.elements.spec import Columns, Row
 from aioqueue.system.locks import OwnedLock, not_reentrant, synchronized
+
+if TYPE_CHECKING:
+    from aioqueue.core.storage.columns import RowMemory
 
 Slot = Any
 """What a storage keeps in its order instead of a row."""
@@ -142,7 +145,7 @@ class Storage(ABC):
         """Add rows ``start`` to ``stop`` of a batch. They are copied, unless `fill` or `wrap` has
         made the batch."""
 
-    def row_memory(self, n: int) -> Columns | None:
+    def row_memory(self, n: int) -> RowMemory | None:
         """Return memory for n rows that a thread writes before they go in together; ``None``: one
         by one they go in as fast, or must not share a copy."""
         return None

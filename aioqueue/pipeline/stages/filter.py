@@ -73,7 +73,7 @@ class FilterNode(Transform):
                 answer = predicate(row[ROW_VALUE])
                 if answer is True or (answer and (type(answer) in plain or self._is_yes(answer))):
                     kept.append(row)
-                else:
+                elif row[ROW_ORIGIN] is not None:  # rows without provenance are many
                     finish(row[ROW_ORIGIN])
         except BaseException:
             self._failed_at = (row,)

@@ -51,6 +51,7 @@ class Transform(Node):
         self._has_begun = False
         self._has_ended = False  # whether `upstream` has ended the epoch; the rest is ready
         self._failed_at: Sequence[Row] | None = None  # the rows of a failure, if they are known
+        self._makes_more = type(self).more is not Transform.more  # asked for each row
 
     @property
     def batch_shape(self) -> BatchShape | None:
@@ -149,6 +150,8 @@ class Transform(Node):
         return None
 
     def _add_more(self) -> bool:
+        if not self._makes_more:
+            return False
         try:
             row = self.more()
         except BaseException as error:

@@ -6,7 +6,7 @@ import copy
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from itertools import count, groupby, islice, pairwise, repeat, tee
+from itertools import chain, count, groupby, islice, pairwise, repeat, tee
 from typing import Any, ClassVar, Final, Protocol, TypeVar, cast, overload
 
 import numpy as np
@@ -290,14 +290,16 @@ class _SequenceScan(Scan[T]):
                     yield entry.value
 
     def numbered(self) -> Iterator[tuple[int, T, int, int]] | None:
-        return self._numbered() if self._source._is_in_memory else None
+        # A chain, since a generator would cost a step of Python's own for each item.
+        return chain.from_iterable(self._numbered()) if self._source._is_in_memory else None
 
-    def _numbered(self) -> Iterator[tuple[int, T, int, int]]:
+    def _numbered(self) -> Iterator[Iterator[tuple[int, T, int, int]]]:
+        """Yield the items of one epoch after the other."""
         first = 0
         for epoch, done in self._epochs():
             behind = first + self._source.items_per_epoch() - done
             values, found = self._source._values_at(self._source._places_in(epoch, done))
-            yield from zip(range(first, behind), values, repeat(epoch), found)
+            yield zip(range(first, behind), values, repeat(epoch), found)
             first = behind
 
     def _epochs(self) -> Iterator[tuple[int, int]]:
