@@ -393,7 +393,7 @@ class Connection:
     def need_reader(self) -> None:
         """See to it that somebody reads."""
         if not self._has_reader and call_with_lock(self._lock, self.take_role):
-            self._give_role_to_thread()
+            self.leave_role()
 
     def reclaim_role(self) -> None:
         """Give the role up if a signal handler has kept the calling thread from that."""
@@ -401,9 +401,27 @@ class Connection:
             self.leave_role()
 
     def take_role(self) -> bool:
-        """Take the reading role, unless somebody has it; return whether it was taken."""
-        had, self._has_reader = self._has_reader, True
-        return not had
+        """Take the reading role for the calling thread, unless somebody has it; return whether it
+        was taken. Call it under the lock."""
+        if self._has_reader:
+            return False
+        # First who, then that: an exception of a signal handler may come in between, or before the
+        # caller uses the role. Then its next wait, or `reclaim_role`, finds it here.
+        self.reading_thread = get_ident()
+        self._has_reader = True
+        return True
+
+    def keeps_role(self) -> bool:
+        """Return whether a signal handler has kept the calling thread from giving the role up."""
+        if self.reading_thread != get_ident():
+            return False
+        return call_with_lock(self._lock, self._keep_role)
+
+    def _keep_role(self) -> bool:
+        if self.reading_thread != get_ident() or self._thread_has_role:
+            return False
+        self._has_reader = True
+        return True
 
     def _give_role_to_thread(self) -> None:
         self._thread_has_role = True
@@ -412,15 +430,30 @@ class Connection:
 
     def leave_role(self) -> None:
         """Give the reading role up: to the thread, if anything is expected still."""
-        self.reading_thread = 0
         if not call_with_lock(self._lock, self._free_role):
             self._give_role_to_thread()
+            call_with_lock(self._lock, self._forget_reading_thread)
 
     def _free_role(self) -> bool:
+        """Free the role, unless a reader is needed: then the thread is to have it."""
+        if self._thread_has_role:  # given already, but perhaps not woken: a handler has raised
+            return False
         if self._calls or self.listeners or self.socket.has_outgoing:
+            self._has_reader = True
             return False
         self._has_reader = False
+        self._forget_reading_thread()
         return True
+
+    def _forget_reading_thread(self) -> None:
+        # Another caller may have taken the role meanwhile.
+        if self.reading_thread == get_ident():
+            self.reading_thread = 0
+
+    def _leave_role_of_thread(self) -> bool:
+        self.reading_thread = get_ident()  # whoever is noted there has given the role up
+        self._thread_has_role = False
+        return self._free_role()
 
     def read(self, seconds: float | None) -> bool:
         """Wait until something comes, for some time at most, and handle it.
@@ -531,8 +564,8 @@ class Connection:
                 while self._end is None and self._is_needed():
                     if not self.read(_MOMENT / 1000.0 if self._is_thread_armed else None):
                         self._send_late_notes()
-                self._thread_has_role = False
-                self.leave_role()
+                if not call_with_lock(self._lock, self._leave_role_of_thread):
+                    self._give_role_to_thread()
                 while self._end is None and not self._thread_has_role:
                     self._watch()
         except BaseException as error:  # a dead thread must not leave callers waiting
@@ -701,7 +734,7 @@ class CallerWaker:
         """Sleep until woken, for ``seconds`` at most; return whether it was woken."""
         connection = self._connection
         # This thread may have the role still: a signal handler has raised before it gave it up.
-        if connection.reading_thread == get_ident() or (
+        if connection.keeps_role() or (
             not connection._has_reader and call_with_lock(connection._lock, connection.take_role)
         ):
             return self._read(seconds)
@@ -713,7 +746,7 @@ class CallerWaker:
         """Read the connection until this thread is woken."""
         connection, asleep = self._connection, self._asleep
         deadline = None if seconds is None else perf_counter() + seconds
-        connection.reading_thread = self._reader = get_ident()
+        self._reader = get_ident()
         try:
             # First the flag, then the look: a wake from now on ends the wait of `read`.
             while not asleep.acquire(False):

@@ -93,11 +93,12 @@ def send_too_much(queue: Any) -> Any:
     spin_until(lambda: queue.statistics().waiting_dequeues == 1)
     errors: list[str] = []
     # The array goes through shared memory, and must be free there again.
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: queue.enqueue(bytes(MOST + 1)),
         lambda: queue.enqueue((np.zeros(MOST), bytes(MOST))),
         lambda: queue.enqueue_many([bytes(MOST // 2 + n) for n in range(3)]),
-    ):
+    )
+    for call in calls:
         with pytest.raises(aioqueue.InvalidArgumentError) as error:
             call()
         errors.append(str(error.value))
@@ -142,6 +143,10 @@ def read_too_much(latest: Any) -> None:
         latest.get()
 
 
+def zeros(sizes: list[int]) -> list[bytes]:
+    return [bytes(one) for one in sizes]
+
+
 def call_for_too_much(batcher: Any) -> Any:
     with pytest.raises(aioqueue.InvalidArgumentError, match="one message to another process"):
         batcher(bytes(MOST + 1))
@@ -156,7 +161,8 @@ def test_a_value_or_a_result_that_is_too_long(
     monkeypatch.setattr(frames, "LONGEST", MOST)
     latest = sync.Latest(bytes(2 * MOST)).share()
     child(read_too_much, latest).result()
-    with sync.Batcher(lambda values: [bytes(one) for one in values]) as batcher:
+    made: Any = sync.Batcher(zeros)
+    with made as batcher:
         batcher.share()
         assert child(call_for_too_much, batcher).result() == bytes(3)
 

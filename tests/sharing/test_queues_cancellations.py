@@ -18,6 +18,7 @@ from aioqueue import sync
 from aioqueue.core.attempts import Put
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.sharing import owner
+from aioqueue.sharing.connection import CallerWaker
 from aioqueue.sharing.queues import RemoteMachine
 from tests.kit.sharing import Child
 from tests.kit.worlds import spin_until
@@ -325,7 +326,7 @@ def cancel_in_trio_as_it_goes_in(queue: Any, pipe: Any) -> list[str]:
         spin_until(lambda: machine.settlement(attempt) is None)
         return wakers
 
-    RemoteMachine.note_answer = note_late  # type: ignore[method-assign]
+    RemoteMachine.note_answer = note_late  # type: ignore[method-assign,assignment]
     RemoteMachine.withdraw = withdraw_late  # type: ignore[method-assign,assignment]
     events: list[str] = []
 
@@ -358,3 +359,77 @@ def test_an_enqueue_in_trio_that_is_in_as_it_is_cancelled_returns(child: Start) 
     other.pipe.send("taken")
     assert other.result() == ["in", "cancelled"]
     assert queue.dequeue() == "second"
+
+
+def interrupt_with_the_role(queue: Any) -> int:
+    """Be interrupted by a signal handler just after the reading role was taken."""
+    read = CallerWaker._read
+    queue.size()
+
+    def interrupted(waker: CallerWaker, seconds: float | None) -> bool:
+        CallerWaker._read = read  # type: ignore[method-assign]
+        raise KeyboardInterrupt
+
+    CallerWaker._read = interrupted  # type: ignore[method-assign,assignment]
+    with pytest.raises(KeyboardInterrupt):
+        queue.dequeue()
+    got: int = queue.dequeue(timeout=20)
+    return got
+
+
+def test_an_interrupt_just_after_the_role_was_taken(child: Start) -> None:
+    queue = sync.FIFOQueue(3).share()
+    other = child(interrupt_with_the_role, queue)
+    queue.enqueue_many([0])
+    assert other.result() == 0
+    assert queue.size() == 0
+
+
+class TickError(Exception):
+    pass
+
+
+def work_under_ticks(queue: Any, seconds: float, pipe: Any) -> Any:
+    """Make calls, each of which a signal handler may interrupt at any moment."""
+    is_armed = False
+
+    def tick(*_: object) -> None:
+        if is_armed:
+            raise TickError
+
+    signal.signal(signal.SIGALRM, tick)
+    chance, ticks, got = random.Random(3), 0, []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            is_armed = True
+            signal.setitimer(signal.ITIMER_REAL, chance.random() * chance.choice([0.0002, 0.001]))
+            if chance.random() < 0.5:
+                got.append(queue.dequeue())
+            else:
+                queue.enqueue(0, timeout=0.001)
+        except DeadlineExceededError:
+            pass
+        except TickError:
+            ticks += 1
+        finally:
+            is_armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    machine = queue._machine
+    queue.size()
+    spin_until(lambda: not machine._calls)
+    pipe.send((ticks, len(got)))
+    pipe.recv()
+
+
+@pytest.mark.slow
+def test_ticks_of_a_signal_handler_leave_no_call_behind(child: Start) -> None:
+    queue = sync.FIFOQueue(20).share()
+    other = child(work_under_ticks, queue, 2.0, talks=True)
+    ticks, got = other.says()
+    assert ticks
+    assert got
+    (client,) = owner.server().clients
+    spin_until(lambda: not client.calls)
+    other.pipe.send("end")
+    other.result()
