@@ -45,7 +45,13 @@ from aioqueue.errors import (
 from aioqueue.processes.failures import message_of_failure
 from aioqueue.remote.failures import sendable
 from aioqueue.sharing import addresses, frames
-from aioqueue.sharing.connection import CallerWaker, Connection, connection_to, failure_in
+from aioqueue.sharing.connection import (
+    CallerWaker,
+    Connection,
+    EventLoop,
+    connection_to,
+    failure_in,
+)
 from aioqueue.sharing.memory import Parts, blocks_of, starts_as_bytes
 from aioqueue.sharing.owner import Address, Client, Server, running_server, server
 from aioqueue.sharing.sealing import parts_of
@@ -55,8 +61,6 @@ from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import apply_deferred, deliver, running_loop
 
 if TYPE_CHECKING:
-    import asyncio
-
     from aioqueue.base.public_names import World
 
 REQUEST: Final = frames.FIRST_OF_SERVICE
@@ -306,7 +310,7 @@ class RemoteBatcherCore:
     def note_accepted(self, call: CallOfHandle) -> None:
         call.is_accepted = True
 
-    def send(self, call: CallOfHandle, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def send(self, call: CallOfHandle, loop: EventLoop | None = None) -> None:
         """Send a call to the owner.
 
         Args:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from threading import get_ident
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from aioqueue.core.attempts import Attempt
 from aioqueue.errors import WorkerDiedError
@@ -34,9 +34,6 @@ from aioqueue.sharing.owner import MOST_UNSENT, Address, check_version, hello_bo
 from aioqueue.sharing.peers import Peer, died_error, peer_pid
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import call_with_lock, machine_lock
-
-if TYPE_CHECKING:
-    import asyncio
 
 _MOMENT: Final = 1.0
 """Milliseconds that an acknowledgement waits for a call that takes it along."""
@@ -54,6 +51,16 @@ class Room(Attempt):
     """A caller that waits, before it pickles, until less is on the way to the owner."""
 
     __slots__ = ()
+
+
+class EventLoop(Protocol):
+    """What a connection uses of an event loop whose tasks make calls."""
+
+    def call_soon(self, callback: Callable[[], object], /) -> object:
+        """Make a call in the next round."""
+
+    def is_closed(self) -> bool:
+        """Return whether it will make none any more."""
 
 
 class SentCall(Protocol):
@@ -109,7 +116,7 @@ class Connection:
         self._last_number = 0
         self._to_acknowledge: list[int] = []
         self._to_free: list[int] = []
-        self._corking: asyncio.AbstractEventLoop | None = None  # which is about to `_uncork`
+        self._corking: EventLoop | None = None  # which is about to `_uncork`
         self._is_thread_armed = False  # whether the thread sends these lists within a moment
         self.reading_thread = 0  # the blocked caller that reads
         self._has_reader = True  # whether somebody has the reading role: at first, the thread
@@ -160,7 +167,7 @@ class Connection:
         call: SentCall,
         kind: int,
         body: bytes,
-        loop: asyncio.AbstractEventLoop | None = None,
+        loop: EventLoop | None = None,
     ) -> None:
         """Send a call. Its answer comes by `SentCall.answered`, or `SentCall.cut_off` is called.
 

@@ -34,9 +34,6 @@ LONGEST: Final = 1 << 31
 _PART: Final = 1 << 18
 """How many bytes to read at most in one system call."""
 
-_USUAL_PART: Final = 1 << 16
-"""The same, as long as less comes: memory for more would be mapped anew for each call."""
-
 Frame: TypeAlias = tuple[int, int, int, memoryview]
 """Kind, object, call, body."""
 
@@ -111,7 +108,6 @@ class FrameSocket:
         self._sent: list[int] = []
         self._corked: list[bytes] = []  # whole frames, which go with the next ones
         self._parts: deque[bytes] = deque()  # read, and not yet taken apart
-        self._part_size = _USUAL_PART
         self._incoming = b""
         self._at = 0  # where the next frame begins in it
         self._large: bytearray | None = None  # the body of a large frame, as far as it has come
@@ -241,12 +237,9 @@ class FrameSocket:
             if self._large is not None:
                 self._receive_large(self._large)
             else:
-                size = self._part_size
-                self._parts.extend(map(self.socket.recv, (size,)))
-                received = len(self._parts[-1])
-                if not received:
+                self._parts.extend(map(self.socket.recv, (_PART,)))
+                if not self._parts[-1]:
                     raise EOFError
-                self._part_size = _PART if received == size else _USUAL_PART
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:

@@ -28,7 +28,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol
@@ -136,6 +136,7 @@ class Client:
         self.has_left = False
         self._postponed: deque[Callable[[], object]] = deque()
         self._answer_bytes = 0
+        self._block_calls: dict[int, int] = {}  # whose answer is in a block of the shared memory
         self._answers: list[bytes] = []  # what this round of the thread sends together
 
     def __str__(self) -> str:
@@ -154,8 +155,27 @@ class Client:
         else:
             assert self.memory is not None
             body, blocks = memory.packed(self.memory, parts)
+            self._block_calls.update(dict.fromkeys(blocks, number))
         self.send(frames.OK, 0, number, body)
         return blocks
+
+    def free_blocks(self, number: int, blocks: Iterable[int]) -> None:
+        """Free what an answer has taken, but not what the client has freed itself.
+
+        A lease whose caller has read it may still be given back. Its blocks may have the answer of
+        another call by then.
+        """
+        self._free([start for start in blocks if self._block_calls.get(start) == number])
+
+    def note_freed(self, blocks: Iterable[int]) -> None:
+        """Note that the client has read what was in some blocks."""
+        self._free(list(blocks))
+
+    def _free(self, blocks: list[int]) -> None:
+        for start in blocks:
+            self._block_calls.pop(start, None)
+        if self.memory is not None:
+            self.memory.free(blocks)
 
     def fail(self, number: int, error: BaseException) -> None:
         """Let a call raise."""
@@ -420,8 +440,7 @@ class Server:
             word = b"" if service is None else service.cancel(client, number, body)
             client.send(frames.SETTLED, thing, number, word)
         elif kind == frames.FREE:
-            assert client.memory is not None
-            client.memory.free(memory.starts_of(body))
+            client.note_freed(memory.starts_of(body))
         elif kind == frames.DESCRIBE:
             service = self._services.get(thing)
             if service is None:

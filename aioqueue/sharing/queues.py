@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from threading import Thread, current_thread
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aioqueue.base.arguments import checked_seconds
 from aioqueue.base.public_names import World
@@ -69,6 +69,7 @@ from aioqueue.sharing import addresses, frames, sealing
 from aioqueue.sharing.connection import (
     CallerWaker,
     Connection,
+    EventLoop,
     Room,
     connection_to,
     failure_in,
@@ -95,9 +96,6 @@ from aioqueue.worlds.waker import (
     in_event_loop,
     running_loop,
 )
-
-if TYPE_CHECKING:
-    import asyncio
 
 TAKE: Final = frames.FIRST_OF_SERVICE
 PUT: Final = frames.FIRST_OF_SERVICE + 1
@@ -623,8 +621,8 @@ class QueueService:
 
     @staticmethod
     def _free_blocks(call: _RemoteCall) -> None:
-        if call.blocks and call.client.memory is not None:
-            call.client.memory.free(call.blocks)
+        if call.blocks:
+            call.client.free_blocks(call.number, call.blocks)
             call.blocks = ()
 
     def _end_unreadable(self, call: _RemoteCall, index: int, weight: int) -> bool:
@@ -1028,7 +1026,7 @@ class RemoteMachine:
         waker: Any,
         max_wait: float | None = None,
         presence: _Presence | None = None,
-        loop: asyncio.AbstractEventLoop | None = None,
+        loop: EventLoop | None = None,
     ) -> Collection[Waker]:
         """Send an attempt to the owner; its caller then waits in the waker.
 
