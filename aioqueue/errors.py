@@ -38,7 +38,6 @@ import concurrent.futures
 import pickle
 import queue as stdlib_queue
 import sys
-import uuid
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from types import GetSetDescriptorType, MemberDescriptorType
@@ -232,7 +231,7 @@ def copy_exception(error: BaseException) -> BaseException | None:
     return made
 
 
-_SENT_AS: Final = "_aioqueue_sent_as"
+SENT_AS: Final = "_aioqueue_sent_as"
 """The attribute of an exception that has crossed a process boundary: its name on all sides."""
 
 
@@ -241,15 +240,8 @@ def sent_as(error: BaseException) -> str | None:
 
     It is the identity of the failure: each message of it makes another object.
     """
-    found: str | None = error.__dict__.get(_SENT_AS)
+    found: str | None = error.__dict__.get(SENT_AS)
     return found
-
-
-def name_for_sending(error: BaseException, name: str | None = None) -> str:
-    """Return the name under which a failure is sent; the first call chooses it."""
-    attributes = error.__dict__
-    chosen: str = attributes.setdefault(_SENT_AS, name or uuid.uuid4().hex)
-    return chosen
 
 
 def without_frames(error: BaseException) -> BaseException:

@@ -29,6 +29,13 @@ class RuntimeDocstrings(griffe.Extension):
             show_one_signature(function)
             show_options(function)
 
+    def on_module_members(self, *, mod: griffe.Module, **_: Any) -> None:
+        """Give a module that imports its `__all__` that list: griffe, which expands the lists of
+        other modules before `on_module`, reads literals only.
+        """
+        if mod.exports is None and "__all__" in mod.imports:
+            mod.exports = list(importlib.import_module(mod.path).__all__)
+
     def on_module(self, *, mod: griffe.Module, **_: Any) -> None:
         if mod.docstring is not None:
             mod.docstring.value = mod.docstring.value.replace("::\n", ":\n")
@@ -66,7 +73,11 @@ def show_docstring(thing: griffe.Object, text: str | None) -> None:
     """Give a class or a function a docstring that its source does not show."""
     if text:
         thing.docstring = griffe.Docstring(
-            text, lineno=thing.lineno, parent=thing
+            text,
+            lineno=thing.lineno,
+            parent=thing,
+            parser="google",
+            parser_options={"returns_multiple_items": False},
         )
 
 

@@ -252,6 +252,9 @@ class BatcherFace(Generic[ValueT, ResultT]):
         OpenTelemetry. Other context variables do not come along: put what you need of them into
         the value.
 
+        The batcher lives until this process ends, even if nothing here refers to it any more:
+        nobody can know where a pickled handle still is.
+
         Args:
             name: a name by which other processes of this user find the batcher (`connect`):
                 letters, digits, ``-``, ``_`` and ``.``; ``None`` for none.

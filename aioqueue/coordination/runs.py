@@ -339,7 +339,7 @@ class Run:
     async def _awaits(self, plan: WorkerPlan, meter: Meter, call: Call) -> float | None:
         """Do the same as `_calls` for a coroutine function, in the task that ``call`` belongs to.
 
-        Each call of the op renews it: what an earlier one has left behind is nobody's request.
+        Each call of the op renews it: what an earlier one has left behind counts for no one.
         """
         # Bound once, because the loop below runs for each element.
         op, may_continue, cooperative = plan.op, self._may_continue, CooperativeYield()

@@ -62,14 +62,8 @@ if _typing.TYPE_CHECKING:
     from aioqueue.sources.kinds.sequences import arrays, items, numbers
     from aioqueue.sources.kinds.source import QuarantinedItems, Source, read_quarantine
     from aioqueue.sources.shuffling import rng
-    from aioqueue.workers.options import (
-        AdaptiveRate,
-        PrepareOptions,
-        Rate,
-        Retry,
-        per_minute,
-        per_second,
-    )
+    from aioqueue.workers.options import PrepareOptions, Retry
+    from aioqueue.workers.rates import AdaptiveRate, Rate, per_minute, per_second
     from aioqueue.workers.runner import AsyncPrepareRunner, PrepareRunner, prepare
     from aioqueue.workers.statistics import (
         BatchStatistics,
@@ -250,7 +244,8 @@ _names = _PublicNames(
         "aioqueue.sources.kinds.sequences": "arrays items numbers",
         "aioqueue.sources.shuffling": "rng",
         "aioqueue.sources.kinds.source": "QuarantinedItems Source read_quarantine",
-        "aioqueue.workers.options": "AdaptiveRate PrepareOptions Rate Retry per_minute per_second",
+        "aioqueue.workers.options": "PrepareOptions Retry",
+        "aioqueue.workers.rates": "AdaptiveRate Rate per_minute per_second",
         "aioqueue.workers.runner": "AsyncPrepareRunner PrepareRunner prepare",
         "aioqueue.workers.statistics": """
             BatchStatistics BucketStatistics ConsumerStatistics PrepareStatistics StageStatistics

@@ -132,6 +132,9 @@ class LatestFace(Generic[T]):
         on handles raise `WorkerDiedError`; if it ends in order, `OutOfRangeError` and
         `QueueClosedError`. Only processes of the same user can connect.
 
+        It lives with its value until this process ends, even if nothing here refers to it any more:
+        nobody can know where a pickled handle still is.
+
         Args:
             name: a name by which other processes of this user find it (`connect`): letters, digits,
                 ``-``, ``_`` and ``.``; ``None`` for none.

@@ -161,7 +161,7 @@ class LatestCore:
         return self._complete_ready()
 
     def newest(self) -> Versioned[Any]:
-        """Return the current value and its version, which is 0 if there is none."""
+        """Return the current value and its version, which is 0 before the first."""
         return self.current
 
     def newer(self, version: int) -> Versioned[Any] | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
 from aioqueue.base.tracebacks import shorten, text_of
-from aioqueue.errors import PickledByParts, describe_exception, name_for_sending, set_cause
+from aioqueue.errors import SENT_AS, PickledByParts, describe_exception, set_cause
 from aioqueue.processes.fork_server.bootstrap import is_daemonic, refused_children
 
 _PLACE: Final = "in a worker process"
@@ -28,6 +29,12 @@ class RemoteTraceback(Exception):  # noqa: N818  # it is a cause, and never rais
 
     def __str__(self) -> str:
         return f'{self.place}:\n"""\n{self.text}"""'
+
+
+def name_for_sending(error: BaseException, name: str | None = None) -> str:
+    """Return the name under which a failure is sent (`sent_as`); the first call chooses it."""
+    chosen: str = error.__dict__.setdefault(SENT_AS, name or uuid.uuid4().hex)
+    return chosen
 
 
 def message_of_failure(

@@ -128,12 +128,13 @@ class AsyncMethods(QueueFace[ElementT]):
         self._budget -= 1
         if self._budget < 0:
             return await self._dequeue_with_pause()
-        try_dequeue, from_row = self._try_dequeue, self._from_row
+        try_dequeue = self._try_dequeue
         row = try_dequeue()
         if row is NOTHING:
             take = Take(1, True)
             await self._complete(take, None, True)
-            row = take.held.single
+            row = take.held.single if self._row_of is None else self._row_of(take)
+        from_row = self._from_row  # after the wait: sharing the queue replaces it
         return row if from_row is None else from_row(row)
 
     @overload
@@ -318,7 +319,6 @@ class AsyncMethods(QueueFace[ElementT]):
 
     async def _dequeue_with_pause(self) -> Any:
         waker = self._spend_budget(1)
-        from_row = self._from_row
         row = NOTHING if waker is not None else self._try_dequeue()
         if row is NOTHING:
             take = Take(1, True)
@@ -326,7 +326,8 @@ class AsyncMethods(QueueFace[ElementT]):
                 await self._complete(take, None, True)
             else:
                 await self._take_with_pause(take, waker, None, True)
-            row = take.held.single
+            row = take.held.single if self._row_of is None else self._row_of(take)
+        from_row = self._from_row
         return row if from_row is None else from_row(row)
 
     async def _batch_with_pause(

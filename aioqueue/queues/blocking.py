@@ -137,7 +137,7 @@ class BlockingMethods(QueueFace[ElementT]):
     def dequeue(self, *, timeout: float | None = None) -> Any:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        try_dequeue, from_row = self._try_dequeue, self._from_row
+        try_dequeue = self._try_dequeue
         row = try_dequeue()
         if row is NOTHING:
             take = Take(1, True)
@@ -146,7 +146,8 @@ class BlockingMethods(QueueFace[ElementT]):
             except BaseException as error:
                 shorten(error)
                 raise
-            row = take.held.single
+            row = take.held.single if self._row_of is None else self._row_of(take)
+        from_row = self._from_row  # after the wait: sharing the queue replaces it
         return row if from_row is None else from_row(row)
 
     @overload

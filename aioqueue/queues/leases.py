@@ -199,7 +199,7 @@ class QueueLeases:
                 raise CancelledError(f"the loop that reads '{self.name}' is over")
             if take.single:
                 # Asked for each time: sharing the queue replaces it.
-                from_row, row = self._sync._from_row, take.held.single
+                row, from_row = self._core.row_of(take), self._sync._from_row
                 return row if from_row is None else from_row(row)
             return self._batch_from(take)
         except BaseException:
@@ -214,7 +214,7 @@ class QueueLeases:
 
             # Copies: these rows may go back, and must not be memory of the user's by then.
             held.out = [np.empty((held.count, *one.shape), one.dtype) for one in spec.components]
-        return spec.batch(self._core.storage.columns(held))
+        return self._core.leased_batch(take)
 
 
 def running_caller() -> object:

@@ -74,6 +74,9 @@ _sharing: Any = DeferredModule("aioqueue.sharing.queues")  # above this room; us
 class QueueCore:
     """The state of one queue, shared by its faces.
 
+    Attributes:
+        opens_rows: whether `row_of` changes rows.
+
     Args:
         kind: the name of the queue's class.
         spec: the dtypes, shapes and names of its elements.
@@ -83,6 +86,8 @@ class QueueCore:
         keep: how many elements a dequeue must leave inside until the queue is closed.
         name: shown in messages and worker names; ``None`` generates one.
     """
+
+    opens_rows = False
 
     def __init__(
         self,
@@ -372,6 +377,15 @@ class QueueCore:
     def empty_batch(self, out: Columns | None = None) -> Any:
         return self.spec.batch(self.storage.empty() if out is None else out)
 
+    @property
+    def try_dequeue(self) -> Callable[[], Row]:
+        """The fast path of a single row out."""
+        return self.machine.try_dequeue
+
+    def row_of(self, attempt: Take) -> Row:
+        """Return the row of a single dequeue that has ended."""
+        return attempt.held.single
+
     def try_batch(self, n: int, out: Columns | None = None) -> Any:
         """Take a batch on the fast path; return `NOTHING` if the caller may have to wait."""
         if self.storage.is_large(n):
@@ -379,6 +393,10 @@ class QueueCore:
             return self.finish_batch(take) if self.machine.try_take(take) else NOTHING
         columns = self.machine.try_dequeue_many(n, out)
         return NOTHING if columns is None else self.spec.batch(columns)
+
+    def leased_batch(self, attempt: Take) -> Any:
+        """Return the batch of a lease, which still holds its rows."""
+        return self.spec.batch(self.storage.columns(attempt.held))
 
     def finish_batch(self, attempt: Take) -> Any:
         """Return the batch of a dequeue that has ended.
@@ -425,12 +443,14 @@ class QueueFace(QueueMethods[ElementT]):
         self._core = core
         self._machine = core.machine
         # Bound once: each attribute lookup would cost the fast path some nanoseconds per element.
-        self._try_enqueue, self._try_dequeue = core.machine.try_enqueue, core.machine.try_dequeue
+        self._try_enqueue = core.machine.try_enqueue
         self._set_conversions()
 
     def _set_conversions(self) -> None:
-        spec = self._core.spec
-        self._to_row = self._core.to_row
+        core, spec = self._core, self._core.spec
+        self._try_dequeue = core.try_dequeue
+        self._row_of = core.row_of if core.opens_rows else None
+        self._to_row = core.to_row
         self._from_row = None if spec.element_is_identity else spec.element
 
     def __repr__(self) -> str:
@@ -484,6 +504,10 @@ class QueueFace(QueueMethods[ElementT]):
         Objects are pickled by the caller that puts them in, and unpickled by the caller that takes
         them out, also if both are in this process; numbers, strings, arrays, and flat containers of
         them are not pickled in this process. Only processes of the same user can connect.
+
+        The queue lives with its elements until this process ends, even if nothing here refers to it
+        any more: nobody can know where a pickled handle still is. So share a few queues that stay,
+        not one for each request.
 
         Args:
             name: a name by which other processes of this user find the queue (`connect`): letters,
@@ -691,7 +715,7 @@ class QueueFace(QueueMethods[ElementT]):
                     f"{self._core.label} has no element to give, or other dequeues"
                     " wait for one: use dequeue to wait, too"
                 )
-            row = take.held.single
+            row = self._core.row_of(take)
         return row if self._from_row is None else self._from_row(row)
 
     def task_done(self, n: int = 1) -> None:
@@ -777,7 +801,7 @@ class QueueFace(QueueMethods[ElementT]):
 
 
 def face_of(core: QueueCore, world: World) -> Any:
-    """Return the face of a queue in a world, and make it if there is none."""
+    """Return the face of a queue in a world, and make it if there is not one yet."""
     return call_with_lock(core.lock, _find_or_make_face, core, world)
 
 

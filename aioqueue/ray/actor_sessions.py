@@ -26,7 +26,7 @@ from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.recovery import Awaited, restore_queue
 from aioqueue.ray.replayable_producers import ProducerRecord
 from aioqueue.ray.segments import Payload, Segment
-from aioqueue.remote.waits import WaitTable
+from aioqueue.ray.waits import WaitTable
 from aioqueue.workers.executors.ray_cluster import is_loss
 
 _FORGOTTEN_SECONDS: Final = 600.0

@@ -9,9 +9,9 @@ from aioqueue.core.attempts import Take
 from aioqueue.core.elements.spec import Columns
 from aioqueue.queues.queue_core import QueueCore
 from aioqueue.ray.journal import NoJournal, QueueJournal
+from aioqueue.ray.lease_table import Lease, LeaseTable
 from aioqueue.ray.ledger import ConsumerProgress, pairs_of
 from aioqueue.ray.segments import RowHandle, runs_of
-from aioqueue.remote.leases import Lease, LeaseTable
 
 
 class ActorLeases(LeaseTable):

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 from aioqueue.core.elements.spec import Columns
 from aioqueue.ray.client_registry import CallerId
 from aioqueue.ray.messages import SMALL, Answer
+from aioqueue.ray.sealing import is_plain_column, sealed
 from aioqueue.ray.segments import Payload
-from aioqueue.remote.sealing import is_plain_column, sealed
 
 Packed: TypeAlias = bytes | tuple[bytes, Any]
 """Bytes; or bytes, and values for Ray to pickle."""

@@ -35,12 +35,12 @@ from aioqueue.ray.actor_sessions import (
 )
 from aioqueue.ray.client_registry import CallerId, ClientSession
 from aioqueue.ray.idempotent_calls import StaleCallError
+from aioqueue.ray.lease_table import Lease
 from aioqueue.ray.ledger import add_applied_call, pairs_of
 from aioqueue.ray.messages import SMALL, Answer
 from aioqueue.ray.replayable_producers import ProducerBatch, ProducerRecord
 from aioqueue.ray.segments import Payload, RowHandle, Segment, runs_of
-from aioqueue.remote.leases import Lease
-from aioqueue.remote.waits import Call, Wait
+from aioqueue.ray.waits import Call, Wait
 
 _IS_AWAITED: Final = attrgetter("is_awaited")
 

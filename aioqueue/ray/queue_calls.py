@@ -22,8 +22,8 @@ from aioqueue.ray.messages import SMALL, Answer
 from aioqueue.ray.packing import sealed_unless_references
 from aioqueue.ray.queue_connection import CallFlow, Client
 from aioqueue.ray.replayable_producers import ProducerBatch
+from aioqueue.ray.sealing import opened, sealed_bytes
 from aioqueue.ray.segments import Payload, gathered
-from aioqueue.remote.sealing import opened, sealed_bytes
 from aioqueue.workers.executors.ray_cluster import is_loss
 
 

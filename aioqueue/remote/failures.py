@@ -12,9 +12,13 @@ from aioqueue.errors import (
     PickledByParts,
     QueueClosedError,
     describe_exception,
+)
+from aioqueue.processes.failures import (
+    RemoteTraceback,
+    failure_of_message,
+    message_of_failure,
     name_for_sending,
 )
-from aioqueue.processes.failures import RemoteTraceback, failure_of_message, message_of_failure
 
 
 def sendable(error: BaseException) -> Exception:

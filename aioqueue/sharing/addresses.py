@@ -106,9 +106,14 @@ def remove_stale_files(private: Path) -> None:
 
 
 def remove_files_of(path: str) -> None:
-    """Remove what an owner that was killed has left: its socket and its names."""
-    with contextlib.suppress(OSError):
-        os.unlink(path)
+    """Remove what an owner that was killed has left: its socket and its names.
+
+    A connection may also end while the owner lives, for want of descriptors or by a message that is
+    none. Then its socket stays: others connect to it.
+    """
+    with contextlib.suppress(OSError, ValueError, OverflowError):
+        if not _is_alive(int(Path(path).name.partition("-")[0])):
+            os.unlink(path)
     with contextlib.suppress(OSError):
         for name in Path(path).parent.glob(f"*{_NAME_SUFFIX}"):
             _remove_if_stale(name)
@@ -125,9 +130,14 @@ def _is_alive(pid: int) -> bool:
 
 
 class Name:
-    """A name that this process has taken."""
+    """A name that this process has taken.
 
-    def __init__(self, path: Path, file: IO[bytes]) -> None:
+    Attributes:
+        number: the object that has it.
+    """
+
+    def __init__(self, path: Path, file: IO[bytes], number: int) -> None:
+        self.number = number
         self._path = path
         self._file = file
 
@@ -193,7 +203,7 @@ def take_name(name: str, address: tuple[str, str, int], number: int) -> Name:
     finally:
         os.unlink(draft)
     os.utime(private)  # wakes those who wait for the name
-    return Name(path, file)
+    return Name(path, file, number)
 
 
 def _remove_if_stale(path: Path) -> int | None:

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from contextvars import Context
 from functools import partial
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from aioqueue.base.arguments import is_int
@@ -45,14 +45,20 @@ from aioqueue.errors import (
 from aioqueue.processes.failures import message_of_failure
 from aioqueue.remote.failures import sendable
 from aioqueue.sharing import addresses, frames
-from aioqueue.sharing.connection import CallerWaker, Connection, connection_to, failure_in
+from aioqueue.sharing.connection import (
+    CallerWaker,
+    Connection,
+    EventLoop,
+    connection_to,
+    failure_in,
+)
 from aioqueue.sharing.memory import Parts, blocks_of, starts_as_bytes
 from aioqueue.sharing.owner import Address, Client, Server, running_server, server
 from aioqueue.sharing.sealing import parts_of
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import is_held_here, synchronized
 from aioqueue.worlds.scopes import Gate
-from aioqueue.worlds.waker import apply_deferred, deliver
+from aioqueue.worlds.waker import apply_deferred, deliver, running_loop
 
 if TYPE_CHECKING:
     from aioqueue.base.public_names import World
@@ -63,6 +69,9 @@ STATISTICS: Final = frames.FIRST_OF_SERVICE + 1
 """The answer is a `BatcherStatistics`."""
 
 _LENGTH: Final = struct.Struct("<I")
+
+_USUAL_HEAD: Final = _LENGTH.pack(0)
+"""The head of a call without a priority and a trace, whose size does not count."""
 
 
 class BatcherDescription(NamedTuple):
@@ -88,9 +97,19 @@ def packed_request(
     Raises:
         Exception: the value cannot be pickled.
     """
-    head = json.dumps([priority, carrier, nbytes]).encode()
     data, buffers = parts_of(value)
+    if priority is None and carrier is None and not nbytes:
+        return _USUAL_HEAD + data, buffers
+    head = json.dumps([priority, carrier, nbytes]).encode()
     return b"".join((_LENGTH.pack(len(head)), head, data)), buffers
+
+
+def unpacked_request(data: memoryview) -> tuple[tuple[Any, ...], bytes]:
+    """Take a call apart: its priority, its trace, and the bytes of its value; and the pickle."""
+    (length,) = _LENGTH.unpack_from(data)
+    start = _LENGTH.size + length
+    head = (None, None, 0) if not length else tuple(json.loads(bytes(data[_LENGTH.size : start])))
+    return head, bytes(data[start:])
 
 
 def carried_context() -> dict[str, str] | None:
@@ -226,7 +245,7 @@ class _OtherLine:
         self._core = core
 
     async def enqueue(self, call: CallOfHandle) -> None:
-        self._core.send(call)
+        self._core.send(call, running_loop())
 
 
 class _OtherLineOfThreads(_OtherLine):
@@ -291,8 +310,12 @@ class RemoteBatcherCore:
     def note_accepted(self, call: CallOfHandle) -> None:
         call.is_accepted = True
 
-    def send(self, call: CallOfHandle) -> None:
+    def send(self, call: CallOfHandle, loop: EventLoop | None = None) -> None:
         """Send a call to the owner.
+
+        Args:
+            call: the call.
+            loop: see `Connection.begin`.
 
         Raises:
             Exception: its value cannot be pickled.
@@ -303,7 +326,7 @@ class RemoteBatcherCore:
         nbytes = size_of((call.value,)) if description.counts_bytes else 0
         parts = packed_request(call.value, call.priority, carrier, nbytes)
         connection = call.connection = connection_to(self._address)
-        connection.begin(call, REQUEST, connection.pack(parts))
+        connection.begin(call, REQUEST, connection.pack(parts), loop)
         connection.need_reader()
 
     @synchronized
@@ -435,6 +458,9 @@ def _handle(
     return face
 
 
+_sharing: Final = threading.RLock()
+
+
 def share_batcher(face: BatcherFace[Any, Any], name: str | None) -> None:
     """Share a batcher; see `BatcherFace.share`."""
     if name is not None:
@@ -447,11 +473,12 @@ def share_batcher(face: BatcherFace[Any, Any], name: str | None) -> None:
             )
         return
     serving = server()
-    shared = core.shared
-    if shared is None:
-        service = BatcherService(serving, face)
-        service.number = serving.add(service)
-        shared = core.shared = Shared(serving.address, service.number, service.description)
+    with _sharing:  # several threads may share it
+        shared = core.shared
+        if shared is None:
+            service = BatcherService(serving, face)
+            service.number = serving.add(service)
+            shared = core.shared = Shared(serving.address, service.number, service.description)
     if name is not None:
         serving.add_name(name, shared.thing)
 
@@ -498,10 +525,11 @@ class RemoteRequest(Request):
         data, buffers = sealed
         try:
             self.value = pickle.loads(data, buffers=buffers)
-        except Exception as error:
+        except BaseException as error:
+            failure = _failure_of_one_call(error)
             host = self.host
-            add_note(error, f"the value of a call of {host} from {self.client} is unpickled here")
-            raise
+            add_note(failure, f"the value of a call of {host} from {self.client} is unpickled here")
+            raise failure from error.__cause__
         if self.host.takes_contexts:
             self.context = context_of(self._carrier)
 
@@ -509,12 +537,27 @@ class RemoteRequest(Request):
         if not isinstance(outcome, BaseException):
             try:
                 return parts_of(outcome)
-            except Exception as error:
-                add_note(error, f"the result of {self.host} cannot be pickled for {self.client}")
-                outcome = error
+            except BaseException as error:
+                outcome = _failure_of_one_call(error)
+                add_note(outcome, f"the result of {self.host} cannot be pickled for {self.client}")
         failure = outcome if isinstance(outcome, Exception) else RuntimeError(str(outcome))
         self.failure = message_of_failure(sendable(failure))
         return outcome
+
+
+def _failure_of_one_call(error: BaseException) -> Exception:
+    """Return what a call fails with whose value or result raises on its way.
+
+    A class that raises `SystemExit` there must not end the worker, which has the calls of others.
+
+    Raises:
+        KeyboardInterrupt: the user may have pressed Ctrl-C: only the main thread is interrupted.
+    """
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+        raise error
+    return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 _NO_CONTEXT: Final = Context()
@@ -614,10 +657,8 @@ class BatcherService:
         data, buffers, blocks = client.memory.unpack(body)
         if blocks:
             client.send(frames.FREE, 0, 0, starts_as_bytes(blocks))
-        (length,) = _LENGTH.unpack_from(data)
-        start = _LENGTH.size + length
-        head = json.loads(bytes(data[_LENGTH.size : start]))
-        request = RemoteRequest(self, client, number, head, (bytes(data[start:]), buffers))
+        head, pickled = unpacked_request(data)
+        request = RemoteRequest(self, client, number, head, (pickled, buffers))
         self._requests.add(request)
         client.calls[number] = request
         if self._core.admission.examines and self._core.state is BatcherState.RUNNING:
@@ -649,7 +690,7 @@ class BatcherService:
                 core.examine(request)
                 request.is_examined = True
                 self.server.call_soon(partial(self._admit, request))
-            except Exception as error:
+            except BaseException as error:  # all later calls wait for this thread
                 request.sealed(error)
                 self.server.call_soon(partial(self._reject, request))
 
@@ -703,7 +744,10 @@ class BatcherService:
             if not self._forget(request):
                 continue  # its caller has left
             if request.error is None:
-                request.client.answer(request.number, request.result)
+                try:
+                    request.client.answer(request.number, request.result)
+                except InvalidArgumentError as error:  # it is too long
+                    request.client.fail(request.number, error)
             elif request.failure is not None:
                 request.client.send(frames.FAILED, 0, request.number, request.failure)
             else:  # one of ours: it was refused, or its worker has died

@@ -13,6 +13,8 @@ first call.
 from __future__ import annotations
 
 import atexit
+import errno
+import os
 import select
 import socket
 import threading
@@ -27,7 +29,7 @@ from aioqueue.errors import WorkerDiedError
 from aioqueue.remote.failures import error_of_message
 from aioqueue.sharing import addresses, frames, memory
 from aioqueue.sharing.frames import FrameError, FrameSocket
-from aioqueue.sharing.memory import SLOTS, Parts, SharedMemory, inline
+from aioqueue.sharing.memory import SLOTS, Parts, SharedMemory, packed
 from aioqueue.sharing.owner import MOST_UNSENT, Address, check_version, hello_body
 from aioqueue.sharing.peers import Peer, died_error, peer_pid
 from aioqueue.system.forks import note_for_forks
@@ -35,6 +37,9 @@ from aioqueue.system.locks import call_with_lock, machine_lock
 
 _MOMENT: Final = 1.0
 """Milliseconds that an acknowledgement waits for a call that takes it along."""
+
+_LONGEST_CORKED: Final = 4096
+"""Bytes of a message that may wait for the end of its loop's round."""
 
 _END_SECONDS: Final = 0.5
 """Seconds in which a process ends after its sockets were closed, unless it goes on without us."""
@@ -46,6 +51,16 @@ class Room(Attempt):
     """A caller that waits, before it pickles, until less is on the way to the owner."""
 
     __slots__ = ()
+
+
+class EventLoop(Protocol):
+    """What a connection uses of an event loop whose tasks make calls."""
+
+    def call_soon(self, callback: Callable[[], object], /) -> object:
+        """Make a call in the next round."""
+
+    def is_closed(self) -> bool:
+        """Return whether it will make none any more."""
 
 
 class SentCall(Protocol):
@@ -75,6 +90,7 @@ class Connection:
     Attributes:
         peer: the owner's process.
         memory: what the two share; ``None`` until the owner has introduced itself.
+        ended_here: whether it has ended for want of descriptors: the next call connects anew.
 
     Raises:
         WorkerDiedError: nobody listens there.
@@ -93,52 +109,100 @@ class Connection:
         self.socket = FrameSocket(connected)
         self.peer = Peer(peer_pid(connected) or address.pid)
         self.memory: SharedMemory | None = None
+        self.ended_here = False
         self._lock = machine_lock()  # guards what follows
         self._calls: dict[int, SentCall] = {}  # those that expect an answer, by slot: see `memory`
         self._held: set[int] = set()  # slots of calls that were answered, and are not settled
         self._last_number = 0
         self._to_acknowledge: list[int] = []
         self._to_free: list[int] = []
+        self._corking: EventLoop | None = None  # which is about to `_uncork`
         self._is_thread_armed = False  # whether the thread sends these lists within a moment
         self.reading_thread = 0  # the blocked caller that reads
         self._has_reader = True  # whether somebody has the reading role: at first, the thread
         self.listeners: dict[int, Callable[[memoryview], object]] = {}  # of news, by object
         self._when_flushed: list[Callable[[], bool]] = []
         self._end: Callable[[], BaseException] | None = None
-        self._wake_receiver, self._wake_sender = socket.socketpair()
-        for end in (self._wake_receiver, self._wake_sender):
-            end.setblocking(False)
-        self._poll = select.poll()
-        self._poll.register(self._wake_receiver, select.POLLIN)
-        self._poll.register(connected, select.POLLIN)
-        if self.peer.sentinel is not None:
-            self._poll.register(self.peer.sentinel, select.POLLIN)
-        self._polls_writing = False
-        # While the thread does not read, it watches for the end of the owner.
-        self._idle_receiver, self._idle_sender = socket.socketpair()
-        for end in (self._idle_receiver, self._idle_sender):
-            end.setblocking(False)
-        self._idle_poll = select.poll()
-        self._idle_poll.register(self._idle_receiver, select.POLLIN)
-        self._idle_poll.register(connected, 0)  # which reports only that it is closed
-        if self.peer.sentinel is not None:
-            self._idle_poll.register(self.peer.sentinel, select.POLLIN)
-        self._thread_has_role = True
-        self.socket.send(frames.HELLO, 0, 0, hello_body())
         self._thread = threading.Thread(
             target=self._run, name="aioqueue-shared-client", daemon=True
         )
-        self._thread.start()
+        made: list[Callable[[], object]] = [connected.close, self.peer.close]
+        try:
+            self._wake_receiver, self._wake_sender = socket.socketpair()
+            for end in (self._wake_receiver, self._wake_sender):
+                end.setblocking(False)
+            made += self._wake_receiver.close, self._wake_sender.close
+            self._poll = select.poll()
+            self._poll.register(self._wake_receiver, select.POLLIN)
+            self._poll.register(connected, select.POLLIN)
+            if self.peer.sentinel is not None:
+                self._poll.register(self.peer.sentinel, select.POLLIN)
+            self._polls_writing = False
+            # While the thread does not read, it watches for the end of the owner.
+            self._idle_receiver, self._idle_sender = socket.socketpair()
+            for end in (self._idle_receiver, self._idle_sender):
+                end.setblocking(False)
+            made += self._idle_receiver.close, self._idle_sender.close
+            self._idle_poll = select.poll()
+            self._idle_poll.register(self._idle_receiver, select.POLLIN)
+            self._idle_poll.register(connected, 0)  # which reports only that it is closed
+            if self.peer.sentinel is not None:
+                self._idle_poll.register(self.peer.sentinel, select.POLLIN)
+            self._thread_has_role = True
+            self.socket.send(frames.HELLO, 0, 0, hello_body())
+            self._thread.start()
+        except BaseException:  # no descriptors or threads are left, or from a signal handler
+            if self._thread.is_alive():
+                self._finish(self._ended_error)
+                self._wake_reader()
+            else:
+                for close in made:
+                    close()
+            raise
 
     # Calls.
 
-    def begin(self, call: SentCall, kind: int, body: bytes) -> None:
+    def begin(
+        self,
+        call: SentCall,
+        kind: int,
+        body: bytes,
+        loop: EventLoop | None = None,
+    ) -> None:
         """Send a call. Its answer comes by `SentCall.answered`, or `SentCall.cut_off` is called.
 
         The caller sees to it that somebody reads: `need_reader`, or a `CallerWaker`.
+
+        Args:
+            call: the call.
+            kind: its kind.
+            body: what it says.
+            loop: the running loop of a task that is about to await. The first call of a round of
+                the loop is sent at once; all others are sent together when the round is over,
+                with what the tasks acknowledge meanwhile.
+
+        Raises:
+            InvalidArgumentError: the body is too long; nothing was sent.
         """
+        frames.check_length(len(body))
         call_with_lock(self._lock, self._register, call)
-        self.send(kind, call.thing, call.number, body)
+        corking = self._corking
+        if loop is None or corking is not loop or len(body) > _LONGEST_CORKED:
+            self.send(kind, call.thing, call.number, body)
+            # Another loop may be busy, and must not hold this one's calls up.
+            if loop is not None and (corking is None or corking.is_closed()):
+                # First the callback: a handler that raises in between makes it superfluous only.
+                loop.call_soon(self._uncork)
+                self._corking = loop
+        else:
+            head = frames.HEAD.pack(len(body), kind, call.thing, call.number)
+            self.socket.cork(head + body)
+
+    def _uncork(self) -> None:
+        """Send what the tasks of a loop have begun in its last round."""
+        self._corking = None
+        if self.socket.has_corked:
+            self._send_frames(b"")
 
     def _register(self, call: SentCall) -> None:
         calls = self._calls
@@ -242,15 +306,15 @@ class Connection:
     def _send_frames(self, frames_to_send: bytes) -> None:
         """Send frames, after the notes that go with them."""
         numbers = tuple(self._to_acknowledge)
-        sent = frames_to_send
+        notes = b""
         if self._to_free:
             # Exchanged in one line. Blocks that a signal handler's exception loses here are free
             # with the connection; one that is freed twice might be another one by then.
             blocks, self._to_free = self._to_free, []
-            sent = frames.frame(frames.FREE, 0, 0, memory.starts_as_bytes(blocks)) + sent
+            notes = frames.frame(frames.FREE, 0, 0, memory.starts_as_bytes(blocks))
         if numbers:
-            sent = frames.frame(frames.ACKNOWLEDGE, 0, 0, memory.starts_as_bytes(numbers)) + sent
-        self._note_sent(self.socket.send_frames(sent))
+            notes = frames.frame(frames.ACKNOWLEDGE, 0, 0, memory.starts_as_bytes(numbers)) + notes
+        self._note_sent(self.socket.send_frames(frames_to_send, notes))
         # Removed once they are sent: an acknowledgement may come twice, and must not be lost.
         for number in numbers:
             with suppress(ValueError):  # another thread has sent it, too
@@ -261,9 +325,12 @@ class Connection:
             self._send_frames(b"")
 
     def pack(self, parts: Parts) -> bytes:
-        """Make the body of a message."""
-        shared = self.memory
-        return inline(parts) if shared is None else shared.pack(parts)[0]
+        """Make the body of a message.
+
+        Raises:
+            InvalidArgumentError: it would be too long.
+        """
+        return packed(self.memory, parts)[0]
 
     def unpack(self, body: memoryview) -> tuple[memoryview, list[Any], tuple[int, ...]]:
         """Return the pickle in a message, copies of its buffers, and the blocks to free."""
@@ -333,7 +400,7 @@ class Connection:
     def need_reader(self) -> None:
         """See to it that somebody reads."""
         if not self._has_reader and call_with_lock(self._lock, self.take_role):
-            self._give_role_to_thread()
+            self.leave_role()
 
     def reclaim_role(self) -> None:
         """Give the role up if a signal handler has kept the calling thread from that."""
@@ -341,9 +408,27 @@ class Connection:
             self.leave_role()
 
     def take_role(self) -> bool:
-        """Take the reading role, unless somebody has it; return whether it was taken."""
-        had, self._has_reader = self._has_reader, True
-        return not had
+        """Take the reading role for the calling thread, unless somebody has it; return whether it
+        was taken. Call it under the lock."""
+        if self._has_reader:
+            return False
+        # First who, then that: an exception of a signal handler may come in between, or before the
+        # caller uses the role. Then its next wait, or `reclaim_role`, finds it here.
+        self.reading_thread = get_ident()
+        self._has_reader = True
+        return True
+
+    def keeps_role(self) -> bool:
+        """Return whether a signal handler has kept the calling thread from giving the role up."""
+        if self.reading_thread != get_ident():
+            return False
+        return call_with_lock(self._lock, self._keep_role)
+
+    def _keep_role(self) -> bool:
+        if self.reading_thread != get_ident() or self._thread_has_role:
+            return False
+        self._has_reader = True
+        return True
 
     def _give_role_to_thread(self) -> None:
         self._thread_has_role = True
@@ -352,15 +437,30 @@ class Connection:
 
     def leave_role(self) -> None:
         """Give the reading role up: to the thread, if anything is expected still."""
-        self.reading_thread = 0
         if not call_with_lock(self._lock, self._free_role):
             self._give_role_to_thread()
+            call_with_lock(self._lock, self._forget_reading_thread)
 
     def _free_role(self) -> bool:
+        """Free the role, unless a reader is needed: then the thread is to have it."""
+        if self._thread_has_role:  # given already, but perhaps not woken: a handler has raised
+            return False
         if self._calls or self.listeners or self.socket.has_outgoing:
+            self._has_reader = True
             return False
         self._has_reader = False
+        self._forget_reading_thread()
         return True
+
+    def _forget_reading_thread(self) -> None:
+        # Another caller may have taken the role meanwhile.
+        if self.reading_thread == get_ident():
+            self.reading_thread = 0
+
+    def _leave_role_of_thread(self) -> bool:
+        self.reading_thread = get_ident()  # whoever is noted there has given the role up
+        self._thread_has_role = False
+        return self._free_role()
 
     def read(self, seconds: float | None) -> bool:
         """Wait until something comes, for some time at most, and handle it.
@@ -471,17 +571,25 @@ class Connection:
                 while self._end is None and self._is_needed():
                     if not self.read(_MOMENT / 1000.0 if self._is_thread_armed else None):
                         self._send_late_notes()
-                self._thread_has_role = False
-                self.leave_role()
+                if not call_with_lock(self._lock, self._leave_role_of_thread):
+                    self._give_role_to_thread()
                 while self._end is None and not self._thread_has_role:
                     self._watch()
         except BaseException as error:  # a dead thread must not leave callers waiting
             why = repr(error)
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                self._note_no_descriptors(error.errno)
             self._finish(
                 lambda: WorkerDiedError(f"the connection to process {self.peer.pid} failed: {why}")
             )
         finally:
             self._close_descriptors()
+
+    def _note_no_descriptors(self, number: int) -> None:
+        """End the connection for want of a descriptor. The next call connects anew."""
+        self.ended_here = True
+        where = f"this process could not connect to process {self.peer.pid}"
+        self._finish(lambda: OSError(number, f"{os.strerror(number)}: {where}"))
 
     def _send_late_notes(self) -> None:
         """Send what no call has taken along since the last time; called once in a moment."""
@@ -521,6 +629,8 @@ class Connection:
                     data, descriptors, _, _ = socket.recv_fds(raw, size - len(received), 1)
                     if descriptors:
                         self.memory = SharedMemory(descriptors[0], is_owner=False)
+                    elif data and self.memory is None:  # the system could not make it ours
+                        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                     if not data:
                         self._finish(lambda: died_error("the process that shares it", self.peer))
                     received += data
@@ -607,6 +717,10 @@ class CallerWaker:
         self._asleep.acquire()
         self._reader = 0  # the thread, while it reads
 
+    def reads(self, connection: Connection) -> bool:
+        """Return whether it reads this connection, and not one that has ended meanwhile."""
+        return self._connection is connection
+
     def notify(self, attempt: Attempt, /) -> None:
         """Do nothing: there is only one attempt."""
 
@@ -627,7 +741,7 @@ class CallerWaker:
         """Sleep until woken, for ``seconds`` at most; return whether it was woken."""
         connection = self._connection
         # This thread may have the role still: a signal handler has raised before it gave it up.
-        if connection.reading_thread == get_ident() or (
+        if connection.keeps_role() or (
             not connection._has_reader and call_with_lock(connection._lock, connection.take_role)
         ):
             return self._read(seconds)
@@ -639,7 +753,7 @@ class CallerWaker:
         """Read the connection until this thread is woken."""
         connection, asleep = self._connection, self._asleep
         deadline = None if seconds is None else perf_counter() + seconds
-        connection.reading_thread = self._reader = get_ident()
+        self._reader = get_ident()
         try:
             # First the flag, then the look: a wake from now on ends the wait of `read`.
             while not asleep.acquire(False):
@@ -711,6 +825,8 @@ def _connect(address: Address) -> Connection:
     connection = _connections.get(address)
     if connection is None:
         connection = _connections[address] = Connection(address)
+        if connection.has_ended:  # before it was noted, so its end has not removed it
+            _forget(connection)
     return connection
 
 

@@ -14,6 +14,7 @@ import struct
 from collections import deque
 from typing import Final, TypeAlias
 
+from aioqueue.errors import InvalidArgumentError
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock
 
 VERSION: Final = 1
@@ -71,6 +72,19 @@ class FrameError(Exception):
     """What came is no frame: another program is at the other end, or another version of ours."""
 
 
+def check_length(nbytes: int) -> None:
+    """Check that a message is not too long to be sent: the receiver would end the connection.
+
+    Raises:
+        InvalidArgumentError: it is longer than `LONGEST`.
+    """
+    if nbytes > LONGEST:
+        raise InvalidArgumentError(
+            f"elements: got {nbytes:,} bytes for one message to another process; expected at most"
+            f" {LONGEST:,}: send fewer rows with one call, or smaller elements"
+        )
+
+
 class FrameSocket:
     """A non-blocking socket of frames, with a buffer on each side.
 
@@ -92,6 +106,7 @@ class FrameSocket:
         self._late: deque[bytes] = deque()  # sent by handlers that have interrupted a `send`
         self.outgoing_bytes = 0
         self._sent: list[int] = []
+        self._corked: list[bytes] = []  # whole frames, which go with the next ones
         self._parts: deque[bytes] = deque()  # read, and not yet taken apart
         self._incoming = b""
         self._at = 0  # where the next frame begins in it
@@ -107,22 +122,44 @@ class FrameSocket:
         """Send a frame, as far as the kernel takes it now; return whether all has gone."""
         return self.send_frames(HEAD.pack(len(body), kind, thing, call) + body)
 
-    def send_frames(self, frames: bytes) -> bool:
-        """Send whole frames, as `frame` makes them."""
+    def cork(self, frame: bytes) -> None:
+        """Keep a whole frame, to send it with the next ones, and before them."""
+        call_with_lock(self._lock, self._cork, frame)
+
+    def _cork(self, frame: bytes) -> None:
+        self._corked.append(frame)
+
+    @property
+    def has_corked(self) -> bool:
+        return bool(self._corked)
+
+    def send_frames(self, frames: bytes, notes: bytes = b"") -> bool:
+        """Send whole frames, as `frame` makes them: notes, what was corked, and the rest.
+
+        Args:
+            frames: go last.
+            notes: go first.
+        """
         if is_held_here(self._lock):
             # A signal handler or a finalizer: its frame must not land in the middle of another.
-            self._late.append(frames)
+            self._late.append(notes + frames)
             return False
-        return call_with_lock(self._lock, self._send, frames)
+        return call_with_lock(self._lock, self._send, frames, notes)
 
-    def _send(self, data: bytes) -> bool:
+    def _send(self, data: bytes, notes: bytes) -> bool:
         if self.is_closed:
             return True
         if self._outgoing or self._late:
+            self._keep(memoryview(notes))
+            self._keep_corked()
             self._keep(memoryview(data))
             return self._flush()
         # The usual case: the kernel takes all of it, and nothing is kept.
         sent: list[int] = []
+        if notes or self._corked:
+            data = b"".join((notes, *self._corked, data))
+            # No call from here to the `try`: no handler can raise where these frames would be lost.
+            self._corked = []
         try:
             sent.extend(map(self.socket.send, (data,)))
         except (BlockingIOError, InterruptedError):
@@ -142,6 +179,14 @@ class FrameSocket:
             self._outgoing.append(rest)
             self.outgoing_bytes += len(rest)
 
+    def _keep_corked(self) -> None:
+        if self._corked:
+            joined = memoryview(b"".join(self._corked))
+            outgoing = deque((*self._outgoing, joined))
+            # One statement without a call after it: they are in one place, and never in both.
+            self._outgoing, self._corked = outgoing, []
+            self.outgoing_bytes += len(joined)
+
     def flush(self) -> bool:
         """Send what is in the buffer, as far as the kernel takes it; return whether that is all."""
         if is_held_here(self._lock):
@@ -149,6 +194,7 @@ class FrameSocket:
         return call_with_lock(self._lock, self._flush)
 
     def _flush(self) -> bool:
+        self._keep_corked()  # before the late ones: a cancellation must not overtake its call
         outgoing, late, sent = self._outgoing, self._late, self._sent
         while outgoing or late:
             if sent:  # a signal handler has raised before this was noted
@@ -258,6 +304,7 @@ class FrameSocket:
         self.is_closed = True
         self._outgoing.clear()
         self._late.clear()
+        self._corked = []
         self.outgoing_bytes = 0
         self.socket.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+import threading
 import weakref
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from time import perf_counter
@@ -24,7 +25,7 @@ from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.remote.failures import sendable
 from aioqueue.sharing import addresses, frames
 from aioqueue.sharing.connection import CallerWaker, Connection, connection_to, failure_in
-from aioqueue.sharing.memory import blocks_of
+from aioqueue.sharing.memory import blocks_of, packed
 from aioqueue.sharing.owner import Address, Client, Server, running_server, server
 from aioqueue.sharing.sealing import Sealed, is_plain, parts_of, seal, unseal
 from aioqueue.system.forks import note_for_forks
@@ -239,8 +240,11 @@ class LatestService:
             return
         if self._packed[0] != version:
             self._packed = version, self._parts_of(current.value)
-        assert client.memory is not None
-        body, _ = client.memory.pack(self._packed[1])
+        try:
+            body, _ = packed(client.memory, self._packed[1])
+        except InvalidArgumentError as error:  # it is too long
+            client.fail(number, error)
+            return
         client.send(frames.OK, 0, number, _VERSION.pack(version, 1) + body)
         self._sent[client] = version
 
@@ -328,8 +332,7 @@ class _ReadingCall:
         self._end()
 
     def _end(self) -> None:
-        reading = self.reading
-        deliver(self.core.end_reading(reading))
+        deliver(self.core.end_reading(self))
 
 
 class _Kept:
@@ -434,9 +437,9 @@ class RemoteLatestCore(LatestCore):
         self._send(reading, waker, may_wait=False)
         while reading.state is PENDING:
             waker.wait(None)
-        call = self._calls[reading]
-        if call.kind == frames.OK and not _VERSION.unpack_from(call.body)[0]:
-            del self._calls[reading]
+        call: Any = reading.found
+        is_answered = call is not None and call.kind == frames.OK
+        if is_answered and not _VERSION.unpack_from(call.body)[0]:
             return None
         try:
             return self.outcome(reading)
@@ -480,10 +483,14 @@ class RemoteLatestCore(LatestCore):
         return ()
 
     @synchronized
-    def end_reading(self, reading: PendingRead) -> Collection[Waker]:
+    def end_reading(self, call: _ReadingCall) -> Collection[Waker]:
         """Note that a reading was answered, or never will be; return whom to wake."""
+        reading: Any = call.reading
         if reading.state is not PENDING:
             return ()
+        # With the reading, and not here: its caller may be cancelled before it reads the answer.
+        self._calls.pop(reading, None)
+        reading.found = call
         reading.state = DONE
         waker: Any = reading.waker
         waker.notify(reading)
@@ -503,7 +510,7 @@ class RemoteLatestCore(LatestCore):
         return ()
 
     def outcome(self, reading: PendingRead) -> Versioned[Any]:
-        call = self._calls.pop(reading, None)
+        call: Any = reading.found
         if call is None or not call.kind:
             if self._has_ended_in_order:
                 raise self.end_error(reading.after)
@@ -666,6 +673,38 @@ def _find_or_make_handle(core: RemoteLatestCore, world: World) -> Any:
     return face if face._world == world else getattr(face, world)
 
 
+_sharing: Final = threading.RLock()
+
+
+def _service_of(core: Any) -> LatestService:
+    """Return the service of a `Latest`; the first call shares it."""
+    if core.shared is not None:
+        found: LatestService = core.shared
+        return found
+    serving = server()
+    while True:
+        # Pickling runs code of the user, so it happens outside of the core's lock.
+        current = core.current
+        shared = current
+        if current.version and not is_plain(current.value):
+            shared = Versioned(current.version, _Published(current.value, seal(current.value)))
+        if call_with_lock(core._lock, _take_over, core, current, shared):
+            break
+    service = LatestService(core, serving)
+    service.number = serving.add(service)
+    core.shared = service
+    return service
+
+
+def _take_over(core: Any, current: Versioned[Any], shared: Versioned[Any]) -> bool:
+    """Turn a core into a shared one, unless a newer value has been published meanwhile."""
+    if core.current is not current:
+        return False
+    core.current = shared
+    core.__class__ = SharedLatestCore
+    return True
+
+
 def share_latest(face: LatestFace[Any], name: str | None) -> None:
     """Share a `Latest`; see `LatestFace.share`."""
     if name is not None:
@@ -677,17 +716,8 @@ def share_latest(face: LatestFace[Any], name: str | None) -> None:
                 f"name: got {name!r} for {core}, which another process owns; name it there"
             )
         return
-    service: Any = core.shared
-    if service is None:
-        serving = server()
-        current = core.current
-        if current.version and not is_plain(current.value):
-            sealed = seal(current.value)
-            core.current = Versioned(current.version, _Published(current.value, sealed))
-        core.__class__ = SharedLatestCore
-        service = LatestService(core, serving)
-        service.number = serving.add(service)
-        core.shared = service
+    with _sharing:  # several threads may share it
+        service = _service_of(core)
     service.add_face(face)
     if name is not None:
         service.server.add_name(name, service.number)

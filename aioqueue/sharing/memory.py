@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from aioqueue.processes.arena import Allocator
+from aioqueue.sharing import frames
 
 SLOTS: Final = 1 << 16
 """How many calls of a client can be unsettled at the same time."""
@@ -38,6 +39,9 @@ _COUNT: Final = struct.Struct("<I")
 _BLOCK: Final = struct.Struct("<QQ")
 _NO_PLACE: Final = (1 << 64) - 1
 """In place of the start of a block: its bytes follow in the message."""
+
+_MOST_AROUND: Final = 64
+"""How many bytes a service writes before a body at most."""
 
 PLAIN: Final = b"\0"
 """The first byte of a body without blocks."""
@@ -207,6 +211,25 @@ class SharedMemory:
         self._page.close()
 
 
+def packed(memory: SharedMemory | None, parts: Parts) -> tuple[bytes, tuple[int, ...]]:
+    """Make the body of a message; return it with the starts of the blocks it has taken.
+
+    Args:
+        memory: where its arrays go; ``None``: into the body.
+        parts: what it says.
+
+    Raises:
+        InvalidArgumentError: it would be too long. No block is taken.
+    """
+    frames.check_length(len(parts[0]) + _MOST_AROUND)  # before a second copy is made
+    body, starts = (inline(parts), ()) if memory is None else memory.pack(parts)
+    if len(body) + _MOST_AROUND > frames.LONGEST:
+        if memory is not None:
+            memory.free(starts)
+        frames.check_length(len(body) + _MOST_AROUND)
+    return body, starts
+
+
 def starts_as_bytes(starts: Iterable[int]) -> bytes:
     listed = list(starts)
     return struct.pack(f"<{len(listed)}Q", *listed)
@@ -239,7 +262,7 @@ def _flat(buffer: Any) -> memoryview:
 
 def blocks_of(body: memoryview) -> tuple[int, ...]:
     """Return the blocks of shared memory that a message refers to."""
-    if not body or body[0] != _WITH_BLOCKS:
+    if len(body) < 1 + _COUNT.size or body[0] != _WITH_BLOCKS:
         return ()
     (count,) = _COUNT.unpack_from(body, 1)
     at = 1 + _COUNT.size

@@ -28,9 +28,9 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol
 
 from aioqueue.base.public_names import World
@@ -58,6 +58,9 @@ no answers for a client, and callers of a client wait before they pickle."""
 
 _DESCRIPTOR_PAUSE: Final = 0.1
 """Seconds to wait for a descriptor when this process has none left for a client."""
+
+_NOTHING_LEFT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""What the system says then."""
 
 _FINALIZER: Final = -20
 """After the queues of `multiprocessing` have sent what they have, and after other finalizers."""
@@ -133,21 +136,46 @@ class Client:
         self.has_left = False
         self._postponed: deque[Callable[[], object]] = deque()
         self._answer_bytes = 0
+        self._block_calls: dict[int, int] = {}  # whose answer is in a block of the shared memory
         self._answers: list[bytes] = []  # what this round of the thread sends together
 
     def __str__(self) -> str:
         return f"process {self.pid}"
 
     def answer(self, number: int, parts: Parts | bytes = b"") -> tuple[int, ...]:
-        """Answer a call; return the blocks of shared memory that the answer has taken."""
+        """Answer a call; return the blocks of shared memory that the answer has taken.
+
+        Raises:
+            InvalidArgumentError: the answer is too long; nothing was sent.
+        """
         blocks: tuple[int, ...] = ()
         if isinstance(parts, bytes):
             body = parts
+            frames.check_length(len(body))
         else:
             assert self.memory is not None
-            body, blocks = self.memory.pack(parts)
+            body, blocks = memory.packed(self.memory, parts)
+            self._block_calls.update(dict.fromkeys(blocks, number))
         self.send(frames.OK, 0, number, body)
         return blocks
+
+    def free_blocks(self, number: int, blocks: Iterable[int]) -> None:
+        """Free what an answer has taken, but not what the client has freed itself.
+
+        A lease whose caller has read it may still be given back. Its blocks may have the answer of
+        another call by then.
+        """
+        self._free([start for start in blocks if self._block_calls.get(start) == number])
+
+    def note_freed(self, blocks: Iterable[int]) -> None:
+        """Note that the client has read what was in some blocks."""
+        self._free(list(blocks))
+
+    def _free(self, blocks: list[int]) -> None:
+        for start in blocks:
+            self._block_calls.pop(start, None)
+        if self.memory is not None:
+            self.memory.free(blocks)
 
     def fail(self, number: int, error: BaseException) -> None:
         """Let a call raise."""
@@ -184,6 +212,15 @@ class Client:
         return self.socket.send_frames(answers[0] if len(answers) == 1 else b"".join(answers))
 
 
+class LaterCall:
+    """A call at a later time; `Server.call_later` returns it."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call: Callable[[], object] | None = call
+
+
 class Server:
     """The thread that serves the shared objects of this process. `server` returns it."""
 
@@ -193,7 +230,8 @@ class Server:
         self._clients: set[Client] = set()
         self._calls: deque[Callable[[], object]] = deque()
         self._is_awake = False  # whether a byte is on its way to the thread
-        self._timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._timers: list[tuple[float, int, LaterCall]] = []
+        self._cancelled_timers = 0  # how many of them
         self._timer_numbers = itertools.count()
         self._with_answers: dict[Client, None] = {}
         self._is_ending = False
@@ -201,6 +239,8 @@ class Server:
         self._lock = threading.Lock()  # guards the services and names
         self._listener, path = addresses.listening_socket()
         self.address = Address(path, os.urandom(16).hex(), os.getpid())
+        self._unwelcomed: socket.socket | None = None  # accepted, without descriptors to serve it
+        self._is_pausing = False  # whether nobody is accepted for a moment
         self._selector = selectors.DefaultSelector()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for end in (self._wake_receiver, self._wake_sender, self._listener):
@@ -231,14 +271,16 @@ class Server:
             self._services.pop(number, None)
 
     def add_name(self, name: str, number: int) -> None:
-        """Let other processes of this user find an object by a name.
+        """Let other processes of this user find an object by a name. It may have it already.
 
         Raises:
             ValueError: another object has the name; the message says whose.
             OSError: the name cannot be noted.
         """
         with self._lock:
-            self._names[name] = addresses.take_name(name, self.address, number)
+            taken = self._names.get(name)
+            if taken is None or taken.number != number:
+                self._names[name] = addresses.take_name(name, self.address, number)
 
     def service(self, number: int) -> Service:
         """Return a served object.
@@ -289,8 +331,19 @@ class Server:
 
     # For the thread, and the services in it.
 
-    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
-        heapq.heappush(self._timers, (monotonic() + seconds, next(self._timer_numbers), call))
+    def call_later(self, seconds: float, call: Callable[[], object]) -> LaterCall:
+        timer = LaterCall(call)
+        heapq.heappush(self._timers, (monotonic() + seconds, next(self._timer_numbers), timer))
+        return timer
+
+    def cancel(self, timer: LaterCall) -> None:
+        """Forget a timer that has not called yet."""
+        timer.call = None  # with all that it refers to
+        self._cancelled_timers += 1
+        if 2 * self._cancelled_timers > len(self._timers):  # so that each costs a few steps only
+            self._timers[:] = [entry for entry in self._timers if entry[2].call is not None]
+            heapq.heapify(self._timers)
+            self._cancelled_timers = 0
 
     def note_answers(self, client: Client) -> None:
         self._with_answers[client] = None
@@ -348,11 +401,11 @@ class Server:
             self._drop(client)
         except FrameError as error:
             _log.warning("%s sends what is no frame (%s); it is not served any more", client, error)
-            self._drop(client)
-        except Exception:
-            # One client's message must not end the service of all others.
+            self._drop(client, reads_rest=False)
+        except BaseException:
+            # One client's message must not end the service of all others, whatever it raises.
             _log.exception("a message of %s could not be handled; it is not served", client)
-            self._drop(client)
+            self._drop(client, reads_rest=False)
 
     def _handle_frames(self, client: Client) -> None:
         frame_socket = client.socket
@@ -387,8 +440,7 @@ class Server:
             word = b"" if service is None else service.cancel(client, number, body)
             client.send(frames.SETTLED, thing, number, word)
         elif kind == frames.FREE:
-            assert client.memory is not None
-            client.memory.free(memory.starts_of(body))
+            client.note_freed(memory.starts_of(body))
         elif kind == frames.DESCRIBE:
             service = self._services.get(thing)
             if service is None:
@@ -413,7 +465,11 @@ class Server:
             if calls:
                 call = calls.popleft()
             elif timers and timers[0][0] <= monotonic():
-                call = heapq.heappop(timers)[2]
+                due = heapq.heappop(timers)[2].call
+                if due is None:
+                    self._cancelled_timers -= 1
+                    continue
+                call = due
             else:
                 return
             try:
@@ -439,12 +495,14 @@ class Server:
 
     def _accept(self) -> None:
         """Accept a client, give it its memory, and introduce this process."""
-        try:
-            connection, _ = self._listener.accept()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                sleep(_DESCRIPTOR_PAUSE)  # the client is still waiting, and would wake us at once
-            return  # or it has gone
+        connection, self._unwelcomed = self._unwelcomed, None
+        if connection is None:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError as error:
+                if error.errno in _NOTHING_LEFT:
+                    self._pause_accepting()
+                return  # or it has gone
         client: Client | None = None
         try:
             if len(self._clients) >= MOST_CLIENTS or not addresses.is_trusted(connection):
@@ -456,32 +514,60 @@ class Server:
             if client.peer.sentinel is not None:
                 self._selector.register(client.peer.sentinel, _READ, client)
             self._clients.add(client)
-        except (OSError, KeyError, ValueError):  # no descriptor or memory left, or it has gone
-            connection.close()
+        except (OSError, KeyError, ValueError) as error:
             if client is not None:
                 client.peer.close()
                 if client.memory is not None:
                     client.memory.close()
+            if isinstance(error, OSError) and error.errno in _NOTHING_LEFT:
+                # The client waits to be welcomed; it is, once there are descriptors again.
+                self._unwelcomed = connection
+                self._pause_accepting()
+            else:  # it has gone
+                connection.close()
 
     def _introduce(self, client: Client, connection: socket.socket) -> None:
         descriptor = memory.new_file()
         try:
+            # Before the message, after which nothing may fail for want of a descriptor.
+            client.memory = SharedMemory(os.dup(descriptor), is_owner=True)
             hello = frames.frame(frames.HELLO, 0, 0, hello_body())
             socket.send_fds(connection, [hello], [descriptor])
-            client.memory = SharedMemory(os.dup(descriptor), is_owner=True)
         finally:
             os.close(descriptor)
 
-    def _drop(self, client: Client) -> None:
-        """End the service of a client, which has gone, or which nobody understands."""
+    def _pause_accepting(self) -> None:
+        """Accept nobody for a moment. The waiting client would wake the thread at once again."""
+        if not self._is_pausing:
+            self._is_pausing = True
+            self._selector.unregister(self._listener)
+            self.call_later(_DESCRIPTOR_PAUSE, self._resume_accepting)
+
+    def _resume_accepting(self) -> None:
+        self._is_pausing = False
+        if not self._is_ending:
+            self._selector.register(self._listener, _READ)
+            self._accept()
+
+    def _drop(self, client: Client, *, reads_rest: bool = True) -> None:
+        """End the service of a client, which has gone, or which nobody understands.
+
+        Args:
+            client: the client.
+            reads_rest: whether to handle what it has sent and was not read yet.
+        """
         if client not in self._clients:
             return
         # What it had sent before its end comes first, its acknowledgements above all. A process
         # forked from it may keep the socket open: then there is no end to read, only no more.
-        with suppress(EOFError, FrameError):
-            while _is_readable(client.socket):
+        try:
+            while reads_rest and _is_readable(client.socket):
                 client.socket.receive()
                 self._handle_frames(client)
+        except (EOFError, FrameError):
+            pass
+        except BaseException:  # the client is dropped all the same, and no other one
+            _log.exception("the last messages of %s could not be handled", client)
         self._clients.discard(client)
         client.has_left = True
         self._with_answers.pop(client, None)
@@ -493,7 +579,7 @@ class Server:
         for service in list(client.services):
             try:
                 service.leave(client)
-            except Exception:
+            except BaseException:
                 _log.exception("the calls of %s could not be ended", client)
         client.socket.close()
         client.peer.close()
@@ -525,8 +611,9 @@ class Server:
 
     def _close_descriptors(self) -> None:
         self._selector.close()
-        for end in (self._listener, self._wake_receiver, self._wake_sender):
-            end.close()
+        for end in (self._listener, self._wake_receiver, self._wake_sender, self._unwelcomed):
+            if end is not None:
+                end.close()
         for name in self._names.values():
             name.close()
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
-from threading import current_thread
+from threading import Thread, current_thread
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -49,6 +49,7 @@ from aioqueue.core.attempts import (
 from aioqueue.core.elements.object_spec import ObjectSpec, PriorityObjectSpec
 from aioqueue.core.elements.spec import Columns, Row, Spec
 from aioqueue.core.fast_path import NOTHING, Waiting
+from aioqueue.core.machine import Machine
 from aioqueue.core.meters import Durations, current_meter
 from aioqueue.core.storage.protocol import Held
 from aioqueue.core.storage.sized import WeighedStorage, size_of
@@ -63,17 +64,18 @@ from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods
 from aioqueue.queues.queue_core import QueueCore, QueueFace, add_rows_note, face_of
-from aioqueue.remote.failures import sendable
+from aioqueue.remote.failures import message_of_error, sendable
 from aioqueue.sharing import addresses, frames, sealing
 from aioqueue.sharing.connection import (
     CallerWaker,
     Connection,
+    EventLoop,
     Room,
     connection_to,
     failure_in,
 )
 from aioqueue.sharing.memory import Parts, bytes_of
-from aioqueue.sharing.owner import Address, Client, Server, running_server, server
+from aioqueue.sharing.owner import Address, Client, LaterCall, Server, running_server, server
 from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
 from aioqueue.worlds.current import current_waker
@@ -92,6 +94,7 @@ from aioqueue.worlds.waker import (
     current_worker,
     deliver,
     in_event_loop,
+    running_loop,
 )
 
 TAKE: Final = frames.FIRST_OF_SERVICE
@@ -121,8 +124,8 @@ _WORD: Final = struct.Struct("<BQ")
 MOST_UNANSWERED: Final = 32 << 20
 """How many bytes of enqueues of one process may wait at the owner of a queue."""
 
-_INDEX: Final = struct.Struct("<q")
-"""Which row of a dequeue could not be unpickled."""
+_UNREADABLE: Final = struct.Struct("<qB")
+"""Which row of a dequeue could not be unpickled (negative: unknown), and what that counts."""
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -179,7 +182,7 @@ class _RemoteCall:
 
     __slots__ = (
         *("attempt", "blocks", "client", "has_waited", "is_answered", "number", "service"),
-        "two_step",
+        *("timer", "two_step"),
     )
 
     def __init__(
@@ -195,6 +198,7 @@ class _RemoteCall:
         self.blocks: tuple[int, ...] = ()
         self.is_answered = False
         self.has_waited = False
+        self.timer: LaterCall | None = None  # ends its `max_wait`
 
     def notify(self, attempt: Attempt, /) -> None:
         """Do nothing: there is only one attempt."""
@@ -211,9 +215,131 @@ class _RemoteCall:
     def answer(self) -> None:
         self.service.answer(self)
 
+    def end_timer(self) -> None:
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            self.service.server.cancel(timer)
+
     def expire(self) -> None:
+        self.timer = None
         if self.attempt.state is PENDING:
             deliver(self.service.machine.expire(self.attempt))
+
+
+def _log_set_aside(core: QueueCore, row: Row) -> None:
+    what = ", ".join(map(sealing.described, sealing.sealed_in(row)))
+    _log.warning("%s: %s is set aside: two consumers could not unpickle it", core.label, what)
+
+
+def _withdraw_without(core: QueueCore, take: Take, row: Row) -> None:
+    """Put the rows of a batch back but one, which is set aside."""
+    # Under one lock, so that nobody takes it in between.
+    (sealed, *_) = sealing.sealed_in(row)
+    deliver(call_with_lock(core.machine._lock, _withdraw_and_drop, core.machine, take, sealed))
+
+
+def _withdraw_and_drop(machine: Machine, take: Take, sealed: Sealed) -> list[Waker]:
+    wakers = [*machine.withdraw(take)]
+    with suppress(NotImplementedError):  # a storage without an order by which to find it
+        wakers += machine.drop(sealed)
+    return wakers
+
+
+def _note_unreadable(error: BaseException, label: str, what: str, index: int | None) -> None:
+    row = "" if index is None or index < 0 else f"row {index} of "
+    error.add_note(
+        f"{row}what a dequeue of {label} got ({what}) cannot be unpickled in this process. It goes"
+        " back; an element that fails twice is set aside"
+    )
+
+
+class SharedObjectsCore(QueueCore):
+    """The core of a shared queue whose elements are, or have, objects, in the owner's process.
+
+    A caller of this process has what it takes once it is unpickled. Until then the row can go back,
+    as at a handle.
+    """
+
+    opens_rows = True
+
+    @property
+    def try_dequeue(self) -> Callable[[], Row]:
+        return self._try_opened
+
+    def _try_opened(self) -> Row:
+        take = Take(1, True, leased=True)
+        no_waker: Any = None
+        if not self.machine.try_grant(take, no_waker):
+            return NOTHING
+        try:
+            row = self.row_of(take)
+            wakers = self.machine.commit_leases((take,))
+        except BaseException:
+            apply_deferred(self.machine.withdraw, take)
+            raise
+        if wakers:
+            deliver(wakers)
+        return row
+
+    def row_of(self, attempt: Take) -> Row:
+        spec: Any = self.spec
+        try:
+            return spec.unsealed_row(attempt.held.single)
+        except BaseException as error:
+            self._give_back(attempt, error, attempt.held.single, None)
+            raise
+
+    def try_batch(self, n: int, out: Columns | None = None) -> Any:
+        take = Take(n, out=out)
+        return self.finish_batch(take) if self.machine.try_take(take) else NOTHING
+
+    def finish_batch(self, attempt: Take) -> Any:
+        batch = self.leased_batch(attempt)
+        self.copier._free(attempt.held)
+        return batch
+
+    def leased_batch(self, attempt: Take) -> Any:
+        spec: Any = self.spec
+        row, index = None, -1
+        opened: list[Row] = []
+        try:
+            columns = self.storage.columns(attempt.held)
+            if spec.components is None:
+                try:
+                    opened.extend(map(spec.unsealed_row, columns))
+                except BaseException:
+                    index = len(opened)
+                    row = columns[index]
+                    raise
+            else:
+                opened = spec.unsealed_columns(columns)
+                if attempt.held.out is not None:
+                    for target, column in zip(columns, opened, strict=True):
+                        if column is not target:  # the caller's array has the pickles still
+                            target[...] = column
+                    opened = columns
+            batch = spec.inner.batch(opened)
+        except BaseException as error:
+            self._give_back(attempt, error, row, index)
+            raise
+        return batch
+
+    def _give_back(
+        self, take: Take, error: BaseException, row: Row | None, index: int | None
+    ) -> None:
+        """Give back what a dequeue of this process could not unpickle, or set it aside."""
+        sealed = sealing.sealed_in(row) if row is not None else []
+        if sealed and isinstance(error, Exception):
+            _note_unreadable(error, self.label, sealing.described(sealed[0]), index)
+        if not sealed or not sealing.count_failure(row, sealing.weight_of_failure(error)):
+            apply_deferred(self.machine.withdraw, take)
+            return
+        _log_set_aside(self, row)
+        if take.single:
+            deliver(self.machine.commit_leases((take,)))
+            deliver(self.machine.task_done(1) or ())  # nobody gets it, so nobody could say so
+        else:
+            _withdraw_without(self, take, row)
 
 
 class QueueService:
@@ -235,6 +361,9 @@ class QueueService:
         self._weighed = core.storage.weighed if isinstance(core.storage, WeighedStorage) else None
         self._borrowers: dict[tuple[Client, int], Borrower] = {}
         self._callers: weakref.WeakKeyDictionary[Client, _Caller] = weakref.WeakKeyDictionary()
+        # Answers with objects that were put in before the queue was shared; the first one is being
+        # pickled. Only the server's thread touches this.
+        self._unpickled: deque[tuple[_RemoteCall, Any]] = deque()
 
     @property
     def description(self) -> QueueDescription:
@@ -293,7 +422,7 @@ class QueueService:
         if max_wait > 0.0 and take.state is PENDING:
             call = client.calls.get(number)
             if call is not None:
-                self.server.call_later(max_wait, call.expire)
+                call.timer = self.server.call_later(max_wait, call.expire)
 
     def _borrower(self, client: Client, number: int) -> Borrower:
         found = self._borrowers.get((client, number))
@@ -376,6 +505,7 @@ class QueueService:
             client.postpone(call.answer)
             return
         call.is_answered = True
+        call.end_timer()
         waited = perf_counter() - attempt.began if call.has_waited else 0.0
         self.machine.count_wait(attempt, waited)
         if attempt.error is not None:
@@ -383,29 +513,79 @@ class QueueService:
             client.fail(number, attempt.error)
         elif type(attempt) is Take:
             try:
-                call.blocks = client.answer(number, self._parts_of(attempt))
+                content = self._content_of(attempt)
+                if self._is_sealed(attempt, content):
+                    call.blocks = client.answer(number, _parts_of_object(content))
+                    return
             except Exception as error:
-                # It cannot be pickled. It goes back, or it would stay on lease for ever.
-                self._end_unreadable(call, -1)
-                error.add_note(f"an element of {self.label} cannot be pickled")
-                client.fail(number, error)
+                self._refuse(call, error)
+                return
+            # It was put in before the queue was shared. To pickle it runs code of the user.
+            self._unpickled.append((call, content))
+            if len(self._unpickled) == 1:
+                self._pickle_next()
         else:
             del client.calls[number]
-            client.answer(number, b"\1")
+            client.answer(number)
 
-    def _parts_of(self, take: Take) -> Parts:
-        """Return what a dequeue holds, as its caller gets it."""
+    def _content_of(self, take: Take) -> Any:
+        """Return the row or the columns that a dequeue holds, as its caller gets them."""
         held = take.held
         if take.single:
-            row = held.single
-            if type(row) is Sealed:
-                return row.data, row.buffers
-            return parts_of(row)
+            return held.single
         components = self._spec.components
         if components is not None and held.out is None and not self._spec.rows_private:
             # Copies: these rows may come back, and must not be memory of the storage by then.
             held.out = _empty_columns(components, held.count)
-        return parts_of(self.core.storage.columns(held))
+        return self.core.storage.columns(held)
+
+    def _refuse(self, call: _RemoteCall, error: Exception) -> None:
+        """Fail a dequeue whose answer is too long, say. Nothing is wrong with its rows: they go
+        back."""
+        self._end_call(call)
+        call.client.fail(call.number, error)
+
+    def _is_sealed(self, take: Take, content: Any) -> bool:
+        """Return whether pickling what a dequeue holds runs no code of the user."""
+        spec = self._spec
+        if type(spec) is not SealingSpec:
+            return True
+        if take.single:
+            sealed: bool = spec.is_sealed_row(content)
+        else:
+            sealed = spec.are_sealed_columns(content)
+        return sealed
+
+    def _pickle_next(self) -> None:
+        """Pickle one answer on a thread of its own, and go on with the next one after it."""
+        _, content = self._unpickled[0]
+        pickling = Thread(target=self._pickle, args=(content,), name="aioqueue-pickling")
+        pickling.daemon = True
+        pickling.start()
+
+    def _pickle(self, content: Any) -> None:
+        parts, failure = None, b""
+        try:
+            parts = parts_of(content)
+        except BaseException as error:
+            failure = _message_of_pickling(error, self.label)
+        self.server.call_soon(partial(self._note_pickled, parts, failure))
+
+    def _note_pickled(self, parts: Parts | None, failure: bytes) -> None:
+        call, _ = self._unpickled.popleft()
+        client, number = call.client, call.number
+        if not client.has_left and client.calls.get(number) is call:  # else it was cancelled
+            if parts is not None:
+                try:
+                    call.blocks = client.answer(number, parts)
+                except Exception as error:
+                    self._refuse(call, error)
+            else:
+                # It goes back, or it would stay on lease for ever.
+                self._end_unreadable(call, -1, 0)
+                client.send(frames.FAILED, 0, number, failure)
+        if self._unpickled:
+            self._pickle_next()
 
     def acknowledge(self, client: Client, number: int) -> None:
         call = client.calls.get(number)
@@ -423,8 +603,7 @@ class QueueService:
         if call is None or call.service is not self:
             return b""  # it has been answered, and its answer is on the way
         if len(body):
-            (index,) = _INDEX.unpack(body)
-            self._end_unreadable(call, index)
+            self._end_unreadable(call, *_UNREADABLE.unpack(body))
             return b""
         word: bytes = self._end_call(call)
         return word
@@ -433,6 +612,7 @@ class QueueService:
         """Withdraw the attempt of a call; return what has become of it."""
         client, attempt = call.client, call.attempt
         client.calls.pop(call.number, None)
+        call.end_timer()
         deliver(self.machine.withdraw(attempt, perf_counter() - attempt.began))
         self._free_blocks(call)
         done = attempt.done if isinstance(attempt, PutMany) else 0
@@ -441,11 +621,11 @@ class QueueService:
 
     @staticmethod
     def _free_blocks(call: _RemoteCall) -> None:
-        if call.blocks and call.client.memory is not None:
-            call.client.memory.free(call.blocks)
+        if call.blocks:
+            call.client.free_blocks(call.number, call.blocks)
             call.blocks = ()
 
-    def _end_unreadable(self, call: _RemoteCall, index: int) -> bool:
+    def _end_unreadable(self, call: _RemoteCall, index: int, weight: int) -> bool:
         """End a dequeue whose rows its caller could not unpickle, or this process not pickle.
 
         They go back, since another consumer may be able to. An element that has failed twice is set
@@ -454,6 +634,7 @@ class QueueService:
         Args:
             call: the call.
             index: which row it was; negative if unknown.
+            weight: what the failure counts.
 
         Returns:
             Whether an element was set aside.
@@ -465,42 +646,20 @@ class QueueService:
             row = held.single
         elif self._spec.components is None and 0 <= index < held.count:
             row = self.core.storage.columns(held)[index]
-        if row is None or not self._has_failed_before(row):
+        if row is None or not sealing.count_failure(row, weight):
             self._end_call(call)
             return False
-        self._log_set_aside(row)
+        _log_set_aside(self.core, row)
         if take.single:
             call.client.calls.pop(call.number, None)
             self._commit(call)
             self._free_blocks(call)
             self._task_done(1)  # nobody gets it, so nobody could say so
         else:
-            sealed = sealing.sealed_in(row)
-            # Under one lock, so that nobody takes it in between.
-            deliver(call_with_lock(self.machine._lock, self._withdraw_without, call, sealed[0]))
+            call.client.calls.pop(call.number, None)
+            _withdraw_without(self.core, take, row)
+            self._free_blocks(call)
         return True
-
-    def _withdraw_without(self, call: _RemoteCall, sealed: Sealed) -> list[Waker]:
-        client = call.client
-        client.calls.pop(call.number, None)
-        wakers = [*self.machine.withdraw(call.attempt)]
-        self._free_blocks(call)
-        with suppress(NotImplementedError):  # a storage without an order by which to find it
-            wakers += self.machine.drop(sealed)
-        return wakers
-
-    @staticmethod
-    def _has_failed_before(row: Row) -> bool:
-        sealed = sealing.sealed_in(row)
-        for one in sealed:
-            one.failures += 1
-        return any(one.failures > 1 for one in sealed)
-
-    def _log_set_aside(self, row: Row) -> None:
-        what = ", ".join(map(sealing.described, sealing.sealed_in(row)))
-        _log.warning(
-            "%s: %s is set aside: two consumers could not unpickle it", self.core.label, what
-        )
 
     def _give_back(self, client: Client, numbers: Iterable[int]) -> None:
         """End leases of a client, all at once, before anybody takes one of the elements."""
@@ -517,6 +676,7 @@ class QueueService:
         calls = [call for call in client.calls.values() if call.service is self]
         for call in calls:
             client.calls.pop(call.number, None)
+            call.end_timer()
         leases: list[_RemoteCall] = []
         waiting: list[_RemoteCall] = []
         for call in calls:
@@ -594,6 +754,20 @@ _METHODS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
+def _message_of_pickling(error: BaseException, label: str) -> bytes:
+    """Return what a call raises because an element could not be pickled for it."""
+    note = f"an element of {label} cannot be pickled"
+    try:
+        if isinstance(error, Exception):
+            error.add_note(note)
+            return message_of_error(error)
+        # SystemExit, say: it must not end the process that asked for the element.
+        text = f"{type(error).__name__}: {error}"
+    except BaseException as second:  # code of the user, too
+        text = f"{type(error).__name__}, and then {type(second).__name__}"
+    return message_of_error(RuntimeError(f"{note}: its pickling raised {text}"))
+
+
 def end_error(kind: str, name: str, attempt: Attempt) -> Exception:
     """Make the error of a call whose queue's owner has ended in order."""
     text = f"{queue_label(kind, name)}: the process that shared it has ended"
@@ -667,7 +841,7 @@ class AttemptCall:
         self.is_refused = False  # whether it would have had to wait, and must not
         self.size = 0  # how many bytes it has sent, as long as the owner has not answered
         self.settlement: Settlement | None = None
-        self.unreadable: int | None = None  # the row that its caller could not unpickle
+        self.unreadable = b""  # what of it its caller could not unpickle, as the owner is told
 
     def answered(self, kind: int, body: memoryview) -> None:
         if kind == frames.SETTLED:
@@ -791,7 +965,7 @@ class RemoteMachine:
         """
         connection = self._connection
         if connection is None or connection.has_ended:
-            if connection is not None and connection.has_ended:
+            if connection is not None and connection.has_ended and not connection.ended_here:
                 raise self.end_error(None)
             connection = self._connection = connection_to(self.address)
         return connection
@@ -818,6 +992,8 @@ class RemoteMachine:
         if connection.ended_in_order and attempt is not None:
             return end_error(self.kind, self.name, attempt)
         error = connection.end_error()
+        if isinstance(error, OSError):
+            return error  # this process has no descriptors left: it says nothing of the queue
         error.args = (f"{label}: {error}", *error.args[1:])
         return error
 
@@ -850,6 +1026,7 @@ class RemoteMachine:
         waker: Any,
         max_wait: float | None = None,
         presence: _Presence | None = None,
+        loop: EventLoop | None = None,
     ) -> Collection[Waker]:
         """Send an attempt to the owner; its caller then waits in the waker.
 
@@ -859,6 +1036,7 @@ class RemoteMachine:
                 once, and an attempt that would have to wait is withdrawn.
             max_wait: after how many seconds it takes what is there.
             presence: its caller's.
+            loop: see `Connection.begin`.
         """
         attempt.host = self
         may_wait = waker is not None
@@ -881,15 +1059,16 @@ class RemoteMachine:
             self._unanswered += size
         self._calls[attempt] = call
         try:
-            connection.begin(call, kind, body)
+            connection.begin(call, kind, body, loop)
         except BaseException:
             if not call.number:
                 self._calls.pop(attempt, None)
+                self.note_end(call)
             # Else a signal handler has raised, and it may have been sent: the caller withdraws it.
             raise
         if not may_wait:
             self._complete_now(attempt, sleeper)
-        elif type(sleeper) is not CallerWaker:
+        elif type(sleeper) is not CallerWaker or not sleeper.reads(connection):
             connection.need_reader()
         return ()
 
@@ -1089,6 +1268,7 @@ class RemoteMachine:
         held = attempt.held
         data: Any = b""
         value: Any = None
+        index = 0 if attempt.single else -1
         try:
             data, buffers, blocks = connection.unpack(call.body)
             value = pickle.loads(data, buffers=buffers)
@@ -1098,41 +1278,33 @@ class RemoteMachine:
                     value = sealing_spec.unsealed_row(value)
                 held.single, held.count = value, 1
             else:
-                if sealing_spec is not None:
+                if sealing_spec is not None and self._spec.components is None:
+                    opened: list[Row] = []
+                    try:
+                        opened.extend(map(sealing_spec.unsealed_row, value))
+                    except BaseException:
+                        index = len(opened)
+                        raise
+                    value = opened
+                elif sealing_spec is not None:
                     value = sealing_spec.unsealed_columns(value)
                 held.count = len(value) if self._spec.components is None else len(value[0])
                 held.parts = value
                 if attempt.borrower is None:
                     held.single = self._spec.batch(self.storage.columns(held))
         except BaseException as error:
+            if isinstance(error, Exception) and connection.has_ended:
+                raise self.end_error(attempt) from error
+            call.unreadable = _UNREADABLE.pack(index, sealing.weight_of_failure(error))
             if isinstance(error, Exception):
-                if connection.has_ended:
-                    raise self.end_error(attempt) from error
-                call.unreadable = index = self._unreadable_row(attempt, value)
                 if value is None:
                     value = Sealed(bytes(data))  # for the message
-                where = "" if attempt.single or index < 0 else f"row {index} of "
-                error.add_note(
-                    f"{where}what a dequeue of {queue_label(self.kind, self.name)} got"
-                    f" ({_described(call, value, index)}) cannot be unpickled in this process. It"
-                    " goes back; an element that fails twice is set aside"
-                )
+                what = _described(call, value, index)
+                label = queue_label(self.kind, self.name)
+                _note_unreadable(error, label, what, None if attempt.single else index)
             raise
         call.body = None
         connection.free(blocks)
-
-    def _unreadable_row(self, attempt: Take, value: Any) -> int:
-        """Return which row of a batch cannot be unpickled; negative if unknown."""
-        if attempt.single:
-            return 0
-        if self._spec.components is None and isinstance(value, list):
-            for index, row in enumerate(value):
-                try:
-                    for sealed in sealing.sealed_in(row):
-                        sealing.unseal(sealed)
-                except Exception:
-                    return index
-        return -1
 
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
@@ -1145,8 +1317,7 @@ class RemoteMachine:
                 return ()
             # A signal handler has raised before the owner was asked.
         if call is not None:
-            unreadable = call.unreadable
-            call.connection.cancel(call, b"" if unreadable is None else _INDEX.pack(unreadable))
+            call.connection.cancel(call, call.unreadable)
             call.is_cancelled = True
         return ()
 
@@ -1445,22 +1616,29 @@ def share_queue(core: QueueCore, name: str | None) -> None:
     """Share a queue; see `QueueFace.share`."""
     if name is not None:
         name = addresses.checked_name(name)
-    shared = core.shared
     if isinstance(core, RemoteQueueCore):
         if name is not None:
             raise InvalidArgumentError(
                 f"name: got {name!r} for {core.label}, which another process owns; name it there"
             )
         return
-    if shared is None:
-        if sealing.has_objects(core.spec):
-            core.set_spec(SealingSpec(core.spec))
-        serving = server()
-        shared = QueueService(core, serving)
-        shared.number = serving.add(shared)
-        core.shared = shared
+    shared = call_with_lock(core.lock, _service_of, core)
     if name is not None:
         shared.server.add_name(name, shared.number)
+
+
+def _service_of(core: QueueCore) -> QueueService:
+    """Return the service of a queue; the first call shares it."""
+    service: QueueService | None = core.shared
+    if service is None:
+        serving = server()
+        if sealing.has_objects(core.spec):
+            core.__class__ = SharedObjectsCore
+            core.set_spec(SealingSpec(core.spec))
+        service = QueueService(core, serving)
+        service.number = serving.add(service)
+        core.shared = service
+    return service
 
 
 def _note_rows(attempt: Attempt, error: BaseException) -> None:
@@ -1514,7 +1692,7 @@ class RemoteAsyncMethods(AsyncMethods[Any]):
         if attempt.side is ENQUEUE:
             await self._wait_for_room(attempt, waker)
         try:
-            machine.begin(attempt, waker, max_wait)
+            machine.begin(attempt, waker, max_wait, loop=running_loop())
             if attempt.waits:
                 runner = waker.runner()
                 core.record_owner(attempt, runner)

@@ -29,7 +29,7 @@ class Sealed:
         data: its pickle.
         buffers: its large arrays, which are not in the pickle.
         nbytes: how many bytes the object takes, as a queue with ``max_bytes`` counts.
-        failures: how many consumers could not unpickle it.
+        failures: what consumers that could not unpickle it have counted; see `count_failure`.
     """
 
     __slots__ = ("buffers", "data", "failures", "nbytes")
@@ -47,6 +47,9 @@ class Sealed:
         return Sealed, (self.data, [pickle.PickleBuffer(one) for one in self.buffers], self.nbytes)
 
 
+_SEALED: Final = _PLAIN | {Sealed}
+
+
 def described(thing: Any) -> str:
     """Describe a pickled object without unpickling it: its class, as far as the pickle shows it."""
     if type(thing) is not Sealed:
@@ -61,6 +64,17 @@ def described(thing: Any) -> str:
     except Exception:
         pass  # it is no pickle at all
     return f"a pickle of {len(thing.data)} bytes"
+
+
+def _are_sealed(things: Sequence[Any]) -> bool:
+    kinds = set(map(type, things))  # the usual ones need no look at each thing
+    return kinds <= _SEALED or all(type(one) in _SEALED or is_plain(one) for one in things)
+
+
+def _is_sealed_value(value: Any) -> bool:
+    if type(value) is np.ndarray and value.dtype == object:
+        return _are_sealed(value.reshape(-1).tolist())
+    return _are_sealed((value,))
 
 
 def _is_large(buffer: pickle.PickleBuffer) -> bool:
@@ -181,6 +195,21 @@ class SealingSpec:
     def outputs(self, out: Any, n: int) -> Columns:
         return self.inner.outputs(out, n)
 
+    def is_sealed_row(self, row: Row) -> bool:
+        """Return whether pickling a row of the queue runs no code of the user."""
+        if self.components is None:
+            return _are_sealed((row if self.inner.row_is_identity else row[1],))
+        return all(_is_sealed_value(row[place]) for place in self._objects)
+
+    def are_sealed_columns(self, columns: Columns) -> bool:
+        """Return the same for rows of the queue as columns."""
+        if self.components is None:
+            rows = columns if self.inner.row_is_identity else [row[1] for row in columns]
+            return _are_sealed(rows)
+        if self.rows_private and type(columns) is list and columns and type(columns[0]) is tuple:
+            return all(map(self.is_sealed_row, columns))
+        return all(_is_sealed_value(columns[place]) for place in self._objects)
+
     def sealed_row(self, row: Row) -> Row:
         return self._seal_row(row)
 
@@ -224,6 +253,30 @@ class SealingSpec:
         for place in self._objects:
             found[place] = _each_value(_unseal_value, found[place])
         return found
+
+
+MOST_FAILURES: Final = 4
+"""An object whose failures have come to this is set aside, for it would go round for ever."""
+
+_FAILURE: Final = 2
+_INTERRUPTION: Final = 1
+
+
+def weight_of_failure(error: BaseException) -> int:
+    """Return what an exception of unpickling counts.
+
+    A `SystemExit` or `KeyboardInterrupt` may be the object's doing, or a signal handler's that has
+    nothing to do with it. So it takes more of them to give an object up.
+    """
+    return _FAILURE if isinstance(error, Exception) else _INTERRUPTION
+
+
+def count_failure(row: Row, weight: int) -> bool:
+    """Count that a row could not be unpickled; return whether it is to be set aside."""
+    sealed = sealed_in(row)
+    for one in sealed:
+        one.failures += weight
+    return any(one.failures >= MOST_FAILURES for one in sealed)
 
 
 def sealed_in(row: Row) -> list[Sealed]:

@@ -25,7 +25,7 @@ from aioqueue.core.meters import current_meter
 from aioqueue.errors import counted, describe_exception
 from aioqueue.items.item import EpochEnd
 from aioqueue.workers.flow_control import Pending
-from aioqueue.workers.options import AdaptiveRate, Rate
+from aioqueue.workers.rates import AdaptiveRate, Rate
 
 _KEYS_BEFORE_CLEANUP: Final = 1024
 """With so many keys it is not yet worth looking for those that can be forgotten."""

@@ -33,15 +33,14 @@ from aioqueue.workers.flow_control import DefaultInFlight, InFlightWindow, Outpu
 from aioqueue.workers.job import Job
 from aioqueue.workers.key_limits import AdaptiveBuckets, KeyLimit, TokenBuckets
 from aioqueue.workers.options import (
-    AdaptiveRate,
     Autotune,
     Items,
     OnError,
     PrepareFunction,
     PrepareOptions,
-    Rate,
     Where,
 )
+from aioqueue.workers.rates import AdaptiveRate, Rate
 from aioqueue.workers.retries import FailurePolicy, PrepareProgress, QuarantineList
 from aioqueue.workers.stage_metrics import JobStage, explained_stage
 from aioqueue.workers.statistics import PrepareStatistics

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import aioqueue
-from aioqueue import inputs, sync
+from aioqueue import inputs, rl, sync
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*.md"))
 PACKAGE = Path(aioqueue.__file__).parent
@@ -133,6 +133,13 @@ def an_epoch() -> object:
         return next(epochs)
 
 
+def a_batch_of_rollouts() -> rl.Batch[int, int]:
+    rollouts = rl.RolloutQueue([1], batch_size=1)
+    with sync.Coordinator() as coord:
+        coord.start(rollouts.generate(lambda prompt, rollout: prompt))
+        return rollouts.sync.get()
+
+
 HELD: dict[str, Callable[[], object]] = {
     "a source": lambda: inputs.numbers(10),
     "a source of a user's": lambda: Squares("squares"),
@@ -157,6 +164,12 @@ HELD: dict[str, Callable[[], object]] = {
     "a coordinator of threads": sync.Coordinator,
     "a batcher": lambda: aioqueue.Batcher(list),
     "a batcher of threads": lambda: sync.Batcher(list),
+    "a rollout queue": lambda: rl.RolloutQueue([1], batch_size=1),
+    "a rollout queue of threads": lambda: rl.RolloutQueue([1], batch_size=1).sync,
+    "a batch of rollouts": a_batch_of_rollouts,
+    "a group of rollouts": lambda: a_batch_of_rollouts().groups[0],
+    "a rollout": lambda: a_batch_of_rollouts().groups[0].rollouts[0],
+    "the statistics of rollouts": lambda: rl.RolloutQueue([1], batch_size=1).statistics(),
 }
 
 

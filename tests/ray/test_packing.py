@@ -19,8 +19,8 @@ from aioqueue.ray.packing import (
     unpacked,
     unpacked_answer,
 )
+from aioqueue.ray.sealing import opened, sealed, sealed_bytes
 from aioqueue.ray.segments import Payload
-from aioqueue.remote.sealing import opened, sealed, sealed_bytes
 
 CALLER = CallerId("one", "life", None, Description("FIFOQueue", 8, 0, None, None, None, None, None))
 SENDER = pickle.dumps(CALLER)

@@ -296,3 +296,60 @@ def test_a_full_queue_refuses(owner: Owner) -> None:
         with pytest.raises(aioqueue.QueueFull):
             owner.call(called, batcher, 5)
         model.may_go.set()
+
+
+class EndsTheThread:
+    """A value whose unpickling, or a result whose pickling, raises what is no `Exception`."""
+
+    def __init__(self, error: type[BaseException], is_value: bool) -> None:
+        self.error = error
+        self.is_value = is_value
+
+    def __reduce__(self) -> Any:
+        if not self.is_value:
+            raise self.error("on the way back")
+        return _raised, (self.error,)
+
+
+def _raised(error: type[BaseException]) -> Any:
+    raise error("on the way")
+
+
+def called_with_what_ends_threads(batcher: Any) -> list[str]:
+    outcomes: list[str] = []
+    for value in (
+        *(EndsTheThread(one, is_value=True) for one in (SystemExit, KeyboardInterrupt)),
+        *("SystemExit", "GeneratorExit"),
+        "fine",
+    ):
+        try:
+            outcomes.append(batcher.sync(value, timeout=20))
+        except Exception as error:
+            outcomes.append(f"{type(error).__name__}: {error}")
+    return outcomes
+
+
+def results(values: list[Any]) -> list[Any]:
+    kinds: dict[str, type[BaseException]] = {
+        "SystemExit": SystemExit,
+        "GeneratorExit": GeneratorExit,
+    }
+    return [EndsTheThread(kinds[one], is_value=False) if one in kinds else one for one in values]
+
+
+@pytest.mark.parametrize("examines", [False, True])
+def test_a_value_that_would_end_the_thread_fails_its_own_call(owner: Owner, examines: bool) -> None:
+    weighs: dict[str, Any] = {"weight": weight_of_one, "max_batch_weight": 10} if examines else {}
+    with sync.Batcher(results, max_batch=4, max_wait=0.001, **weighs) as batcher:
+        batcher.share()
+        assert owner.call(called_with_what_ends_threads, batcher) == [
+            "RuntimeError: SystemExit: on the way",
+            "RuntimeError: KeyboardInterrupt: on the way",
+            "RuntimeError: SystemExit: on the way back",
+            "RuntimeError: GeneratorExit: on the way back",
+            "fine",
+        ]
+
+
+def weight_of_one(value: Any) -> float:
+    return 1.0

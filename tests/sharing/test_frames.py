@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from aioqueue.sharing import frames, memory
 from aioqueue.sharing.frames import HEAD, FrameError, FrameSocket
 from aioqueue.sharing.memory import LARGE, SharedMemory, inline
+from aioqueue.sharing.owner import Client
 from tests.kit.worlds import spin_until
 
 
@@ -69,6 +72,48 @@ def test_larger_than_the_kernel_takes(pair: tuple[FrameSocket, FrameSocket], siz
     assert found == [(16, 1, 1, body), (16, 1, 2, b"after it")]
     assert one.outgoing_bytes == 0
     assert not one.has_outgoing
+
+
+def test_what_is_corked_goes_with_the_next_frame_and_before_it(
+    pair: tuple[FrameSocket, FrameSocket],
+) -> None:
+    one, other = pair
+    one.cork(frames.frame(16, 1, 1, b"corked"))
+    one.cork(frames.frame(16, 1, 2))
+    assert received(other) == []
+    assert one.send_frames(frames.frame(16, 1, 3), frames.frame(3, 0, 0, b"note"))
+    assert not one.has_corked
+    assert received(other) == [
+        (3, 0, 0, b"note"),
+        (16, 1, 1, b"corked"),
+        (16, 1, 2, b""),
+        (16, 1, 3, b""),
+    ]
+
+
+def test_what_is_corked_is_not_overtaken(pair: tuple[FrameSocket, FrameSocket]) -> None:
+    """Neither by a handler's frame, nor if the kernel has not taken what came before."""
+    one, other = pair
+    body = os.urandom(5_000_000)
+    one.send(16, 1, 1, body)
+    one.cork(frames.frame(16, 1, 2))
+    with one._lock:  # as if a signal handler had interrupted `send`
+        one.send(4, 1, 2)
+    one.cork(frames.frame(16, 1, 3))
+    one.send(4, 1, 3)
+    found: list[tuple[int, int, int, bytes]] = []
+
+    def all_came() -> bool:
+        one.flush()
+        found.extend(received(other))
+        return len(found) == 5
+
+    spin_until(all_came)
+    assert found[0] == (16, 1, 1, body)
+    order = [(kind, call) for kind, _, call, _ in found]
+    assert order.index((16, 2)) < order.index((4, 2))
+    assert order.index((16, 3)) < order.index((4, 3))
+    assert one.outgoing_bytes == 0
 
 
 def test_a_handler_that_sends_in_the_middle_of_a_send(
@@ -159,3 +204,26 @@ def test_a_block_outside_of_the_memory() -> None:
     )
     with pytest.raises(ValueError, match="outside of the shared memory"):
         clients.unpack(memoryview(forged))
+
+
+def test_a_block_that_the_client_has_freed_is_not_freed_for_its_former_call() -> None:
+    """A lease whose caller has read it may be given back while its block has another answer."""
+    ends = socket.socketpair()
+    server: Any = Mock()
+    client = Client(server, ends[0])
+    client.memory = SharedMemory(memory.new_file(), is_owner=True)
+    try:
+        large = (b"", [bytes(LARGE)])
+        first = client.answer(1, large)
+        client.note_freed(first)
+        second = client.answer(2, large)
+        assert second == first, "the same place is used again"
+        client.free_blocks(1, first)
+        assert not client.memory.is_empty
+        client.free_blocks(2, second)
+        assert client.memory.is_empty
+    finally:
+        client.memory.close()
+        client.peer.close()
+        for end in ends:
+            end.close()

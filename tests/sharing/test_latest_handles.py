@@ -162,3 +162,23 @@ def test_a_killed_reader_waits_no_more(child: Start) -> None:
     latest = sync.Latest(1).share()
     child(leave_waiting, latest).wait()
     spin_until(lambda: not latest._core._pending())
+
+
+def cancel_after_the_answer(latest: Any) -> Any:
+    async def main() -> Any:
+        for version in range(20):
+            reading = asyncio.ensure_future(latest.wait_newer(version))
+            while not latest._core._calls:
+                await asyncio.sleep(0)
+            latest.sync.publish(version)
+            spin_until(lambda: latest._core._kept.version > version)  # noqa: B023
+            reading.cancel()  # in the same turn of the loop: the task has not run on
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+        return len(latest._core._calls)
+
+    return asyncio.run(main())
+
+
+def test_a_reading_that_is_cancelled_after_its_answer_is_forgotten(child: Start) -> None:
+    assert child(cancel_after_the_answer, aioqueue.Latest[Any]().share()).result() == 0

@@ -126,7 +126,8 @@ def test_enqueues_that_wait_at_a_full_queue(child: Start) -> None:
 def take_and_stop(queue: Any, pipe: Any) -> None:
     async def main() -> None:
         tasks = [asyncio.ensure_future(queue.aio.dequeue()) for _ in range(200)]
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # they begin
+        await asyncio.sleep(0)  # what they have begun is sent when that round is over
         pipe.send("waits")
         os.kill(os.getpid(), signal.SIGSTOP)
         await asyncio.gather(*tasks)
@@ -170,3 +171,23 @@ def test_a_thousand_waiting_calls_take_one_thread(child: Start) -> None:
     spin_until(lambda: queue.statistics().waiting_dequeues == 1000)
     queue.enqueue_many(range(1000))
     assert waiting.result() == list(range(1000))
+
+
+def take_with_a_limit(queue: Any, n: int) -> None:
+    for _ in range(n):
+        queue.dequeue_up_to(2, max_wait=3600.0)
+    for _ in range(n):  # cancelled ones, too
+        with pytest.raises(DeadlineExceededError):
+            queue.dequeue_up_to(2, max_wait=3600.0, timeout=0.001)
+
+
+def test_a_call_that_has_ended_leaves_no_timer(child: Start) -> None:
+    """Each timer would keep what its call has got for an hour."""
+    queue = sync.FIFOQueue[Any](None).share()
+    taking = child(take_with_a_limit, queue, 40)
+    for _ in range(40):
+        spin_until(lambda: queue.statistics().waiting_dequeues == 1)
+        queue.enqueue_many([1, 2])
+        spin_until(lambda: not queue.statistics().waiting_dequeues or not queue.size())
+    taking.result()
+    assert len(owner.server()._timers) <= 2

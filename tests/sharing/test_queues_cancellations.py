@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 
 from aioqueue import sync
+from aioqueue.core.attempts import Put
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.sharing import owner
+from aioqueue.sharing.connection import CallerWaker
+from aioqueue.sharing.queues import RemoteMachine
 from tests.kit.sharing import Child
 from tests.kit.worlds import spin_until
 
@@ -276,3 +279,157 @@ def test_interrupts_of_a_caller_that_reads_for_itself(child: Start) -> None:
     # What an interrupt has struck after its hand-over is lost with the call, as in one process.
     assert len(set(got)) == len(got)
     assert len(got) >= 400 - interrupts
+
+
+def cancel_large_enqueues(queue: Any, rounds: int) -> int:
+    """Cancel and time out enqueues that wait at the owner; return how much counts as on its way."""
+
+    async def main() -> None:
+        for _ in range(rounds):
+            task = asyncio.ensure_future(queue.aio.enqueue(np.zeros(1 << 17)))
+            await asyncio.sleep(0)
+            spin_until(lambda: queue.statistics().waiting_enqueues == 1)
+            task.cancel()
+            await asyncio.wait([task])
+
+    asyncio.run(main())
+    for _ in range(rounds):
+        with pytest.raises(DeadlineExceededError):
+            queue.enqueue(np.zeros(1 << 17), timeout=0.001)
+    unanswered: int = queue._machine._unanswered
+    return unanswered
+
+
+def test_cancelled_enqueues_give_their_room_back(child: Start) -> None:
+    queue = sync.FIFOQueue(1).share()
+    queue.enqueue(0)
+    assert child(cancel_large_enqueues, queue, 5).result() == 0
+
+
+def cancel_in_trio_as_it_goes_in(queue: Any, pipe: Any) -> list[str]:
+    """Cancel an enqueue that is in at the owner, whose word on that comes within the abort."""
+    import trio
+
+    may_note = threading.Event()
+    note_answer, withdraw = RemoteMachine.note_answer, RemoteMachine.withdraw
+
+    def note_late(machine: Any, call: Any, kind: int, body: Any) -> bool:
+        if isinstance(call.attempt, Put):
+            may_note.wait()
+        return note_answer(machine, call, kind, body)
+
+    def withdraw_late(machine: Any, attempt: Any, *arguments: Any, **options: Any) -> Any:
+        pipe.send("take")
+        assert pipe.recv() == "taken"
+        wakers = withdraw(machine, attempt, *arguments, **options)
+        may_note.set()
+        spin_until(lambda: machine.settlement(attempt) is None)
+        return wakers
+
+    RemoteMachine.note_answer = note_late  # type: ignore[method-assign,assignment]
+    RemoteMachine.withdraw = withdraw_late  # type: ignore[method-assign,assignment]
+    events: list[str] = []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            with trio.CancelScope() as scope:
+                nursery.start_soon(cancel_when_it_waits, scope)
+                await queue.aio.enqueue("second")
+                events.append("in")
+                await trio.sleep_forever()
+            events.append("cancelled")
+
+    async def cancel_when_it_waits(scope: Any) -> None:
+        spin_until(lambda: queue._machine.waiting())
+        scope.cancel()
+
+    trio.run(main)
+    return events
+
+
+def test_an_enqueue_in_trio_that_is_in_as_it_is_cancelled_returns(child: Start) -> None:
+    pytest.importorskip("trio")
+    queue = sync.FIFOQueue(1).share()
+    queue.enqueue("first")
+    other = child(cancel_in_trio_as_it_goes_in, queue, talks=True)
+    assert other.says() == "take"
+    spin_until(lambda: queue.statistics().waiting_enqueues == 1)
+    assert queue.dequeue() == "first"
+    spin_until(lambda: queue.size() == 1)
+    other.pipe.send("taken")
+    assert other.result() == ["in", "cancelled"]
+    assert queue.dequeue() == "second"
+
+
+def interrupt_with_the_role(queue: Any) -> int:
+    """Be interrupted by a signal handler just after the reading role was taken."""
+    read = CallerWaker._read
+    queue.size()
+
+    def interrupted(waker: CallerWaker, seconds: float | None) -> bool:
+        CallerWaker._read = read  # type: ignore[method-assign]
+        raise KeyboardInterrupt
+
+    CallerWaker._read = interrupted  # type: ignore[method-assign,assignment]
+    with pytest.raises(KeyboardInterrupt):
+        queue.dequeue()
+    got: int = queue.dequeue(timeout=20)
+    return got
+
+
+def test_an_interrupt_just_after_the_role_was_taken(child: Start) -> None:
+    queue = sync.FIFOQueue(3).share()
+    other = child(interrupt_with_the_role, queue)
+    queue.enqueue_many([0])
+    assert other.result() == 0
+    assert queue.size() == 0
+
+
+class TickError(Exception):
+    pass
+
+
+def work_under_ticks(queue: Any, seconds: float, pipe: Any) -> Any:
+    """Make calls, each of which a signal handler may interrupt at any moment."""
+    is_armed = False
+
+    def tick(*_: object) -> None:
+        if is_armed:
+            raise TickError
+
+    signal.signal(signal.SIGALRM, tick)
+    chance, ticks, got = random.Random(3), 0, []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            is_armed = True
+            signal.setitimer(signal.ITIMER_REAL, chance.random() * chance.choice([0.0002, 0.001]))
+            if chance.random() < 0.5:
+                got.append(queue.dequeue())
+            else:
+                queue.enqueue(0, timeout=0.001)
+        except DeadlineExceededError:
+            pass
+        except TickError:
+            ticks += 1
+        finally:
+            is_armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    machine = queue._machine
+    queue.size()
+    spin_until(lambda: not machine._calls)
+    pipe.send((ticks, len(got)))
+    pipe.recv()
+
+
+@pytest.mark.slow
+def test_ticks_of_a_signal_handler_leave_no_call_behind(child: Start) -> None:
+    queue = sync.FIFOQueue(20).share()
+    other = child(work_under_ticks, queue, 2.0, talks=True)
+    ticks, got = other.says()
+    assert ticks
+    assert got
+    (client,) = owner.server().clients
+    spin_until(lambda: not client.calls)
+    other.pipe.send("end")
+    other.result()

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -67,7 +68,8 @@ def hold(queue: Any, pipe: Any) -> None:
 
     async def main() -> None:
         tasks = [asyncio.ensure_future(queue.aio.dequeue()) for _ in range(3)]
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # they begin
+        await asyncio.sleep(0)  # what they have begun is sent when that round is over
         pipe.send("waits")
         threading.Event().wait()  # blocks the loop: no task runs on
         await asyncio.gather(*tasks)
@@ -352,8 +354,9 @@ def test_a_connection_leaves_nothing_behind(child: Start) -> None:
     owning.kill()
     thread.join()
     owning.end()
-    assert threading.active_count() == threads
-    assert descriptors() == before
+    # Those of an earlier test may have ended meanwhile.
+    assert threading.active_count() <= threads
+    assert not Counter(descriptors()) - Counter(before)
 
 
 # Messages that are none.

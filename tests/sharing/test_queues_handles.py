@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import os
 import pickle
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueEmpty, QueueFull
 from aioqueue.sharing import addresses, owner
 from tests.kit.children import ROOT, environment
-from tests.kit.sharing import METHODS, Child
+from tests.kit.sharing import METHODS, Child, sharing_ended
 from tests.kit.worlds import spin_until
 
 Start = Callable[..., Child]
@@ -417,3 +419,33 @@ def test_a_fork_of_the_owner_has_handles_of_its_queues(child: Start) -> None:
     assert child(use_in_a_fork, face).result() == (1, queue.name)
     face.enqueue(2)
     assert queue.sync.dequeue() == 2
+
+
+@pytest.mark.parametrize("make", [partial(sync.FIFOQueue[Any], 3), sync.Latest[Any]])
+def test_what_is_shared_lives_until_its_process_ends(child: Start, make: Any) -> None:
+    """A pickled handle may be anywhere, so nothing here need refer to it."""
+    shared = make().share()
+    if isinstance(shared, sync.Latest):
+        shared.publish("the value")
+    else:
+        shared.enqueue("the value")
+    pickled = pickle.dumps(shared)
+    del shared
+    gc.collect()
+    assert "the value" in child(read_pickled, pickled).result()
+
+
+def read_pickled(pickled: bytes) -> Any:
+    thing = pickle.loads(pickled)
+    return repr(thing.get() if isinstance(thing, sync.Latest) else thing.dequeue())
+
+
+def test_an_object_that_has_the_name_already_may_be_shared_by_it_again() -> None:
+    name = f"again-{os.getpid()}"
+    with sharing_ended():
+        queue = sync.FIFOQueue(3)
+        for one in (name, f"{name}-2", name):
+            assert queue.share(name=one) is queue
+        with pytest.raises(InvalidArgumentError, match=f"taken: process {os.getpid()} shares"):
+            sync.FIFOQueue(3).share(name=name)
+        assert sync.connect(name) is queue

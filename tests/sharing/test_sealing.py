@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -187,3 +189,132 @@ def test_a_sealed_object_can_be_sealed_in_another() -> None:
 def test_what_a_pickle_is_of() -> None:
     assert sealing.described(sealing.seal(Unreadable())).startswith("a pickled builtins.int of ")
     assert sealing.described(Sealed(b"no pickle")) == "a pickle of 9 bytes"
+
+
+# What a caller of the owner's process cannot unpickle.
+
+TAKES: dict[str, Callable[[Any], Any]] = {
+    "dequeue": lambda queue: queue.dequeue(timeout=0),
+    "dequeue_nowait": lambda queue: queue.dequeue_nowait(),
+    "next": next,
+    "async": lambda queue: asyncio.run(queue.aio.dequeue()),
+}
+
+
+@pytest.mark.parametrize("take", TAKES.values(), ids=TAKES)
+@pytest.mark.usefixtures("child")
+def test_what_the_owner_cannot_unpickle_goes_back(
+    take: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = sync.FIFOQueue[Any](5, name="jobs").share()
+    queue.enqueue_many([Unreadable(), "next"])
+    for size in (2, 1):
+        with pytest.raises(ValueError, match="no number") as error:
+            take(queue)
+        assert "what a dequeue of FIFOQueue 'jobs' got (a pickled builtins.int" in str(
+            error.value.__notes__
+        )
+        assert queue.size() == size
+    assert "is set aside" in caplog.text
+    assert queue.statistics().unfinished == 1
+    assert queue.dequeue() == "next"
+
+
+@pytest.mark.usefixtures("child")
+def test_what_the_owner_waits_for_and_cannot_unpickle_goes_back() -> None:
+    queue = sync.FIFOQueue[Any](5).share()
+    raised: list[BaseException] = []
+
+    def take_it() -> None:
+        try:
+            queue.dequeue()
+        except ValueError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=take_it)
+    thread.start()
+    spin_until(lambda: queue.statistics().waiting_dequeues == 1)
+    queue.enqueue(Unreadable())
+    thread.join()
+    assert "It goes back" in raised[0].__notes__[0]
+    assert queue.size() == 1
+
+
+@pytest.mark.parametrize("kind", [sync.FIFOQueue, sync.PriorityQueue])
+@pytest.mark.usefixtures("child")
+def test_a_batch_of_which_the_owner_cannot_unpickle_a_row(kind: Any) -> None:
+    queue = kind(5).share()
+    elements: list[Any] = [0, Unreadable(), 2, 3]
+    if kind is sync.PriorityQueue:
+        elements = list(enumerate(elements))
+    queue.enqueue_many(elements)
+    for size in (4, 3):
+        with pytest.raises(ValueError, match="no number") as error:
+            queue.dequeue_many(3)
+        assert "row 1 of what" in error.value.__notes__[0]
+        assert queue.size() == size
+    assert queue.dequeue_many(3) == [elements[0], elements[2], elements[3]]
+
+
+def test_an_element_fails_once_here_and_once_there(child: Start) -> None:
+    queue = sync.FIFOQueue[Any](5).share()
+    queue.enqueue_many([Unreadable(), "next"])
+    with pytest.raises(ValueError, match="no number"):
+        queue.dequeue()
+    assert child(take, queue).result()[0] == "ValueError"
+    assert child(take, queue).result() == "next"
+
+
+class Exiting:
+    """Its unpickling raises what no `except Exception` catches."""
+
+    def __reduce__(self) -> Any:
+        return sys.exit, (2,)
+
+
+def take_exits(queue: Any) -> Any:
+    exits = 0
+    while True:
+        try:
+            return queue.dequeue(), exits
+        except SystemExit:
+            exits += 1
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_an_element_whose_unpickling_exits_is_set_aside(child: Start, is_here: bool) -> None:
+    queue = sync.FIFOQueue[Any](5).share()
+    queue.enqueue_many([Exiting(), "next"])
+    found = take_exits(queue) if is_here else child(take_exits, queue).result()
+    # A signal handler may have raised it, so it takes more than two to give the element up.
+    assert found == ("next", sealing.MOST_FAILURES)
+
+
+@pytest.mark.parametrize("n", [None, 2])
+@pytest.mark.usefixtures("child")
+def test_a_lease_that_the_owner_cannot_unpickle(n: int | None) -> None:
+    queue = sync.FIFOQueue[Any](5).share()
+    queue.enqueue_many([Unreadable(), "next", "last"])
+    leases = queue._leases() if n is None else queue.batches(n)._leases()
+    for size in (3, 2):
+        with pytest.raises(ValueError, match="no number"):
+            leases.take("key")
+        assert (queue.size(), len(leases)) == (size, 0)
+    assert leases.take("key") == ("next" if n is None else ["next", "last"])
+    leases.commit_all()
+
+
+def take_into_arrays(queue: Any) -> Any:
+    out = [np.empty(2, object), np.empty(2, np.int64)]
+    batch = queue.dequeue_many(2, out=out)
+    assert batch[0] is out[0]
+    return out
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_objects_are_written_to_the_arrays_of_the_caller(child: Start, is_here: bool) -> None:
+    queue = sync.FIFOQueue(5, [object, "int64"], [(), ()]).share()
+    queue.enqueue_many([np.array([{"nested": [1]}, {"nested": [2]}]), np.arange(2)])
+    out = take_into_arrays(queue) if is_here else child(take_into_arrays, queue).result()
+    assert out[0].tolist() == [{"nested": [1]}, {"nested": [2]}]
+    assert out[1].tolist() == [0, 1]

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from aioqueue.core.attempts import PENDING, Attempt, QueueState
 from aioqueue.errors import OutOfRangeError
 from aioqueue.queues.queue_core import QueueCore
-from aioqueue.remote.leases import DequeueWaiter, LeaseTable
+from aioqueue.ray.lease_table import DequeueWaiter, LeaseTable
 
 Call: TypeAlias = tuple[str, str, int]
 """A call: its client, its method and its number."""
