@@ -444,7 +444,7 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     files, shared = open_files(), shared_memory()
     yield
     assert multiprocessing.active_children() == []
-    spin_until(lambda: not [t for t in threading.enumerate() if "aioqueue" in t.name])
+    spin_until(lambda: not left_since(set()))
     gc.collect()
     assert shared_memory() <= shared
     assert open_files() <= files

@@ -81,7 +81,7 @@ class Run:
         self.ended: Gate = Gate()
         self.stopped: Gate = Gate()
         self.began_in_time = True  # False if the queue was closed before the run began
-        # Many workers often have one op, of which all is asked once.
+        # Many workers often share one op: ask all about it once.
         ops = {id(op): op for op in runner.enqueue_ops}
         kinds = {key: (runner._work_of(op), is_coroutine_function(op)) for key, op in ops.items()}
         self.plans: list[WorkerPlan] = [

@@ -1,7 +1,7 @@
 """Where shared objects are found: the private folder of a user, sockets in it, and names.
 
-Whoever can connect to an owner can run code as its user, since messages are pickles. So the folder
-belongs to the user alone, and each end checks who is at the other one.
+A process that can connect to an owner can run code as its user, since messages are pickles. So the
+folder belongs to the user alone, and each end checks who is at the other one.
 
 **Names.** The file of a name says where its object is. Its owner holds a lock on the file for as
 long as it lives, so a file without a lock is what a killed process has left behind. The file

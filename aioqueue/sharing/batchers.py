@@ -47,13 +47,13 @@ from aioqueue.remote.failures import sendable
 from aioqueue.sharing import addresses, frames
 from aioqueue.sharing.connection import (
     CallerWaker,
-    Connection,
     EventLoop,
+    SharingConnection,
     connection_to,
     failure_in,
 )
 from aioqueue.sharing.memory import Parts, blocks_of, starts_as_bytes
-from aioqueue.sharing.owner import Address, Client, Server, running_server, server
+from aioqueue.sharing.owner import Address, ConnectedClient, Server, running_server, server
 from aioqueue.sharing.sealing import parts_of
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import is_held_here, synchronized
@@ -164,7 +164,7 @@ class CallOfHandle(Request):
         self.number = 0
         self.thing = host.thing
         self.priority: int | None = None
-        self.connection: Connection | None = None
+        self.connection: SharingConnection | None = None
         self._kind = 0
         self._body: memoryview | None = None
 
@@ -218,7 +218,7 @@ class _Cancellation:
         heard: opens then.
     """
 
-    def __init__(self, call: CallOfHandle, connection: Connection) -> None:
+    def __init__(self, call: CallOfHandle, connection: SharingConnection) -> None:
         self.number, self.thing = call.number, call.thing
         self._connection = connection
         self.heard = Gate()
@@ -315,7 +315,7 @@ class RemoteBatcherCore:
 
         Args:
             call: the call.
-            loop: see `Connection.begin`.
+            loop: see `SharingConnection.begin`.
 
         Raises:
             Exception: its value cannot be pickled.
@@ -359,7 +359,7 @@ class RemoteBatcherCore:
         connection.cancel(cancellation)
         return cancellation.heard
 
-    def end_error(self, connection: Connection) -> BaseException:
+    def end_error(self, connection: SharingConnection) -> BaseException:
         """Make the error of a call that the owner will not answer."""
         if connection.ended_in_order:
             return QueueClosedError(f"{self} is closed: that process has ended", queue=self.name)
@@ -502,7 +502,7 @@ class RemoteRequest(Request):
     is_sealed = True
 
     def __init__(
-        self, service: BatcherService, client: Client, number: int, head: Any, sealed: Any
+        self, service: BatcherService, client: ConnectedClient, number: int, head: Any, sealed: Any
     ) -> None:
         super().__init__(None, service.face._core, service.waker)
         self.service = service
@@ -647,7 +647,7 @@ class BatcherService:
             if face is not None:
                 face._core = handle  # type: ignore[assignment]
 
-    def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
+    def begin(self, client: ConnectedClient, kind: int, number: int, body: memoryview) -> None:
         if kind == STATISTICS:
             client.answer(number, parts_of((self._core.state, self._core.statistics())))
             return
@@ -754,16 +754,16 @@ class BatcherService:
                 assert isinstance(request.error, Exception)
                 request.client.fail(request.number, request.error)
 
-    def acknowledge(self, client: Client, number: int) -> None:
+    def acknowledge(self, client: ConnectedClient, number: int) -> None:
         """Do nothing: results are not leased."""
 
-    def cancel(self, client: Client, number: int, body: memoryview) -> bytes:
+    def cancel(self, client: ConnectedClient, number: int, body: memoryview) -> bytes:
         request = client.calls.get(number)
         if isinstance(request, RemoteRequest) and self._forget(request):
             self._leave(request)
         return b""
 
-    def leave(self, client: Client) -> None:
+    def leave(self, client: ConnectedClient) -> None:
         for request in [one for one in self._requests if one.client is client]:
             self._forget(request)
             self._leave(request)

@@ -1,7 +1,7 @@
 """The client's side: one connection to an owner, for all handles of this process to its objects.
 
-A caller sends on its own thread, and never waits for the socket. What comes is read by one thread
-at a time, who has the *reading role*. It only notes answers and wakes callers: what an answer holds
+A caller sends on its own thread, and never waits for the socket. One thread at a time reads the
+answers: it has the *reading role*. It only notes answers and wakes callers: what an answer holds
 is unpacked by the caller. The role belongs to the connection's own thread, or to a blocked caller
 that is alone: it reads for itself, which saves the switch between threads. Nobody has it while
 nothing is expected.
@@ -78,10 +78,10 @@ class SentCall(Protocol):
         """Note an answer, and wake the caller. It may come twice; only the first counts."""
 
     def cut_off(self) -> None:
-        """Note that no answer will come (`Connection.end_error`), and wake the caller."""
+        """Note that no answer will come (`SharingConnection.end_error`), and wake the caller."""
 
 
-class Connection:
+class SharingConnection:
     """A connection of this process to one owner. `connection_to` returns it.
 
     Args:
@@ -458,7 +458,7 @@ class Connection:
             self.reading_thread = 0
 
     def _leave_role_of_thread(self) -> bool:
-        self.reading_thread = get_ident()  # whoever is noted there has given the role up
+        self.reading_thread = get_ident()  # the thread noted there has given the role up
         self._thread_has_role = False
         return self._free_role()
 
@@ -710,14 +710,14 @@ class CallerWaker:
 
     __slots__ = ("_asleep", "_connection", "_reader", "two_step")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SharingConnection) -> None:
         self.two_step = True
         self._connection = connection
         self._asleep = threading.Lock()
         self._asleep.acquire()
         self._reader = 0  # the thread, while it reads
 
-    def reads(self, connection: Connection) -> bool:
+    def reads(self, connection: SharingConnection) -> bool:
         """Return whether it reads this connection, and not one that has ended meanwhile."""
         return self._connection is connection
 
@@ -772,7 +772,7 @@ class ImmediateCall:
 
     __slots__ = ("_body", "_connection", "_kind", "has_ended", "number", "thing", "waker")
 
-    def __init__(self, connection: Connection, thing: int) -> None:
+    def __init__(self, connection: SharingConnection, thing: int) -> None:
         self._connection = connection
         self.thing = thing
         self.number = 0
@@ -806,11 +806,11 @@ def failure_in(body: memoryview) -> Exception:
     return error_of_message(bytes(body), _PLACE)
 
 
-_connections: Final[dict[Address, Connection]] = {}
+_connections: Final[dict[Address, SharingConnection]] = {}
 _lock = machine_lock()
 
 
-def connection_to(address: Address) -> Connection:
+def connection_to(address: Address) -> SharingConnection:
     """Return the connection of this process to an owner; the first call connects.
 
     Raises:
@@ -821,16 +821,16 @@ def connection_to(address: Address) -> Connection:
     return connection or call_with_lock(_lock, _connect, address)
 
 
-def _connect(address: Address) -> Connection:
+def _connect(address: Address) -> SharingConnection:
     connection = _connections.get(address)
     if connection is None:
-        connection = _connections[address] = Connection(address)
+        connection = _connections[address] = SharingConnection(address)
         if connection.has_ended:  # before it was noted, so its end has not removed it
             _forget(connection)
     return connection
 
 
-def _forget(connection: Connection) -> None:
+def _forget(connection: SharingConnection) -> None:
     if _connections.get(connection.address) is connection:
         _connections.pop(connection.address, None)
 
@@ -847,7 +847,7 @@ class _Inherited:
         _lock = machine_lock()  # the thread that held the other one does not exist here
 
 
-_kept: Final[list[Connection]] = []
+_kept: Final[list[SharingConnection]] = []
 _inherited: Final = _Inherited()
 note_for_forks(_inherited)
 

@@ -42,8 +42,8 @@ from aioqueue.remote.member_core import MemberCore
 from aioqueue.remote.members import ActiveWorker, MemberRegister, ProgramReport
 from aioqueue.sharing import frames
 from aioqueue.sharing.addresses import checked_name
-from aioqueue.sharing.connection import Connection, connection_to, failure_in
-from aioqueue.sharing.owner import Address, Client, Server, server
+from aioqueue.sharing.connection import SharingConnection, connection_to, failure_in
+from aioqueue.sharing.owner import Address, ConnectedClient, Server, server
 from aioqueue.sharing.peers import Peer, how_ended
 from aioqueue.sharing.queues import RemoteQueueCore
 from aioqueue.system import posix
@@ -140,7 +140,7 @@ class ProcessMember(MemberCore):
         super().stop(error, worker)
 
     def _wait_for_failure_behind(self, error: BaseException) -> None:
-        """Wait, for a limited time, for the failure elsewhere of which an end is a consequence."""
+        """Wait, for a limited time, for the failure elsewhere that has caused an end."""
         if classify(error, self.clean_types, stopping=True) is Classification.FAILURE:
             return
         if any(sent_as(cause) is not None for cause in failures_behind(error, self.clean_types)):
@@ -341,12 +341,12 @@ class CoordinatorService:
         self._connection = core.connection
         self._register = MemberRegister(options.label)
         # All below is of the connection's thread.
-        self._clients: dict[Client, _ClientState] = {}
+        self._clients: dict[ConnectedClient, _ClientState] = {}
         self._questions: dict[int, _Question] = {}
         self._question_count = 0
         self._ended: ProcessNumbers | None = None  # of processes that have ended, together
         # Of the server's thread.
-        self._waiting: dict[tuple[Client, int], None] = {}
+        self._waiting: dict[tuple[ConnectedClient, int], None] = {}
         self._is_over = False
         core.connection.service = self
         core.connection.start()
@@ -359,7 +359,7 @@ class CoordinatorService:
             raise LookupError(f"{self.label} has ended")
         return core.pickled(world)
 
-    def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
+    def begin(self, client: ConnectedClient, kind: int, number: int, body: memoryview) -> None:
         method, arguments = pickle.loads(body)  # names, texts and pickled failures only
         if self._is_over:
             self._answer_now(client, number, _ENDED)
@@ -368,14 +368,14 @@ class CoordinatorService:
         answer = partial(self._answer, client, number)
         self._connection.call_soon(partial(self.call, client, method, arguments, answer))
 
-    def acknowledge(self, client: Client, number: int) -> None:
+    def acknowledge(self, client: ConnectedClient, number: int) -> None:
         """Do nothing: nothing is on lease."""
 
-    def cancel(self, client: Client, number: int, body: memoryview) -> bytes:
+    def cancel(self, client: ConnectedClient, number: int, body: memoryview) -> bytes:
         """Do nothing: nobody cancels these calls."""
         return b""
 
-    def leave(self, client: Client) -> None:
+    def leave(self, client: ConnectedClient) -> None:
         for key in [key for key in self._waiting if key[0] is client]:
             del self._waiting[key]
         peer = Peer(0)
@@ -393,23 +393,23 @@ class CoordinatorService:
     def was_forked(self) -> None:
         """Do nothing: the faces know (`Sharing.adopt_in_fork`)."""
 
-    def _answer_now(self, client: Client, number: int, value: Any) -> None:
+    def _answer_now(self, client: ConnectedClient, number: int, value: Any) -> None:
         self._waiting.pop((client, number), None)
         if not client.has_left:
             client.answer(number, pickle.dumps(value))
 
     # In the thread of the connection.
 
-    def _answer(self, client: Client, number: int, value: Any) -> None:
+    def _answer(self, client: ConnectedClient, number: int, value: Any) -> None:
         self._server.call_soon(partial(self._answer_if_waiting, client, number, value))
 
-    def _answer_if_waiting(self, client: Client, number: int, value: Any) -> None:
+    def _answer_if_waiting(self, client: ConnectedClient, number: int, value: Any) -> None:
         if (client, number) in self._waiting:
             self._answer_now(client, number, value)
 
     def call(
         self,
-        client: Client | None,
+        client: ConnectedClient | None,
         method: str,
         arguments: Any,
         answer: Callable[[Any], object],
@@ -461,7 +461,7 @@ class CoordinatorService:
         else:
             answer(getattr(register, method)(*arguments))
 
-    def _client_ended(self, client: Client, peer: Peer) -> None:
+    def _client_ended(self, client: ConnectedClient, peer: Peer) -> None:
         """Remove a process that has ended, and report how, if nobody has requested that end."""
         try:
             state = self._clients.pop(client, None)
@@ -628,7 +628,7 @@ class _RegisterCall:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: SharingConnection,
         thing: int,
         answer: Callable[[bytes | None, Exception | None], object],
     ) -> None:
@@ -763,7 +763,7 @@ class ProcessCore(ProcessMember):
 
     def stop(self, error: BaseException | None, worker: str) -> None:
         # A stop closes queues. That a shared queue is closed may be seen here before the stop has
-        # come: the owner knows whether there is one, of which this would be a consequence.
+        # come: the owner knows whether one has caused this.
         if (
             error is not None
             and not self.stopped.is_open

@@ -165,7 +165,7 @@ class FrameSocket:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
-            return True  # the other end has gone; whoever receives finds the end
+            return True  # the other end has gone; the next read finds the end
         except BaseException:  # from a signal handler; the list says whether it was sent
             self._keep(memoryview(data)[sum(sent) :])
             raise

@@ -24,9 +24,9 @@ from aioqueue.latest.state import UNSET, LatestCore, PendingRead, Versioned
 from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.remote.failures import sendable
 from aioqueue.sharing import addresses, frames
-from aioqueue.sharing.connection import CallerWaker, Connection, connection_to, failure_in
+from aioqueue.sharing.connection import CallerWaker, SharingConnection, connection_to, failure_in
 from aioqueue.sharing.memory import blocks_of, packed
-from aioqueue.sharing.owner import Address, Client, Server, running_server, server
+from aioqueue.sharing.owner import Address, ConnectedClient, Server, running_server, server
 from aioqueue.sharing.sealing import Sealed, is_plain, parts_of, seal, unseal
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import call_with_lock, machine_lock, synchronized
@@ -104,7 +104,7 @@ class _Reader:
 
     __slots__ = ("name",)
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ConnectedClient) -> None:
         self.name = f"process {client.pid}"
 
     @property
@@ -118,7 +118,7 @@ class _RemoteReading:
     __slots__ = ("client", "is_answered", "number", "reading", "service", "two_step")
 
     def __init__(
-        self, service: LatestService, client: Client, number: int, reading: PendingRead
+        self, service: LatestService, client: ConnectedClient, number: int, reading: PendingRead
     ) -> None:
         self.two_step = False
         self.service = service
@@ -157,7 +157,7 @@ class LatestService:
         self.number = 0
         self._faces: dict[World, weakref.ref[Any]] = {}
         # The version that each client has got last.
-        self._sent: weakref.WeakKeyDictionary[Client, int] = weakref.WeakKeyDictionary()
+        self._sent: weakref.WeakKeyDictionary[ConnectedClient, int] = weakref.WeakKeyDictionary()
         self._packed: tuple[int, Any] = (0, None)  # the newest version that was sent, pickled
 
     def pickled(self, world: World) -> tuple[Any, ...]:
@@ -189,7 +189,7 @@ class LatestService:
         self._faces[world] = weakref.ref(face)
         return face
 
-    def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
+    def begin(self, client: ConnectedClient, kind: int, number: int, body: memoryview) -> None:
         if kind == READ:
             self._begin_reading(client, number, body)
         elif kind == PUBLISH:
@@ -205,7 +205,7 @@ class LatestService:
         else:
             raise ValueError(f"{self.label}: a call of kind {kind}")
 
-    def _begin_reading(self, client: Client, number: int, body: memoryview) -> None:
+    def _begin_reading(self, client: ConnectedClient, number: int, body: memoryview) -> None:
         after, may_wait = _READ.unpack(body)
         reading = PendingRead(after)
         call = _RemoteReading(self, client, number, reading)
@@ -261,16 +261,16 @@ class LatestService:
         call.client.calls.pop(call.number, None)
         apply_deferred(self.core.withdraw, call.reading)
 
-    def acknowledge(self, client: Client, number: int) -> None:
+    def acknowledge(self, client: ConnectedClient, number: int) -> None:
         """Do nothing: a value is not leased."""
 
-    def cancel(self, client: Client, number: int, body: memoryview) -> bytes:
+    def cancel(self, client: ConnectedClient, number: int, body: memoryview) -> bytes:
         call = client.calls.get(number)
         if isinstance(call, _RemoteReading) and call.service is self:
             self._end(call)
         return b""
 
-    def leave(self, client: Client) -> None:
+    def leave(self, client: ConnectedClient) -> None:
         for call in list(client.calls.values()):
             if call.service is self:
                 self._end(call)
@@ -305,7 +305,7 @@ class _ReadingCall:
     __slots__ = ("body", "connection", "core", "kind", "number", "reading", "thing")
 
     def __init__(
-        self, core: RemoteLatestCore, connection: Connection, reading: PendingRead
+        self, core: RemoteLatestCore, connection: SharingConnection, reading: PendingRead
     ) -> None:
         self.core = core
         self.connection = connection
@@ -340,7 +340,7 @@ class _Kept:
 
     __slots__ = ("body", "connection", "is_open", "value", "version")
 
-    def __init__(self, version: int, body: Any, connection: Connection | None) -> None:
+    def __init__(self, version: int, body: Any, connection: SharingConnection | None) -> None:
         self.version = version
         self.body = body
         self.connection = connection
@@ -368,7 +368,7 @@ class RemoteLatestCore(LatestCore):
         self._kept = _Kept(0, b"", None)
         self._calls: dict[PendingRead, _ReadingCall] = {}
         self._opening = machine_lock()
-        self._connection: Connection | None = None
+        self._connection: SharingConnection | None = None
 
     def pickled(self, world: World) -> tuple[Any, ...]:
         return restored, (world, self.address, self.thing, self.name)
@@ -380,7 +380,7 @@ class RemoteLatestCore(LatestCore):
         self.renew()
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> SharingConnection:
         """The connection of this process to the owner.
 
         Raises:
@@ -408,7 +408,7 @@ class RemoteLatestCore(LatestCore):
 
     # Readings.
 
-    def note_value(self, connection: Connection, body: memoryview) -> None:
+    def note_value(self, connection: SharingConnection, body: memoryview) -> None:
         """Keep a value that has come. The reader calls this, in the order of the answers."""
         version, has_value = _VERSION.unpack_from(body)
         if has_value:
@@ -484,7 +484,7 @@ class RemoteLatestCore(LatestCore):
 
     @synchronized
     def end_reading(self, call: _ReadingCall) -> Collection[Waker]:
-        """Note that a reading was answered, or never will be; return whom to wake."""
+        """Note that a reading was answered, or never will be; return the waker to wake."""
         reading: Any = call.reading
         if reading.state is not PENDING:
             return ()

@@ -1,8 +1,8 @@
 """The memory that an owner shares with one client: acknowledgements, and large arrays.
 
 It has no name: it is an open file that is in no directory, so it ends with the last process that
-has it, in whatever way. The first page is there from the start. The rest is a sparse file of which
-each side writes one half, and is made at the first large array.
+has it, in whatever way. The first page is there from the start. The rest is a sparse file, made at
+the first large array. Each side writes one half of it.
 
 **The page of acknowledgements.** A caller that runs on with what it got stores the number of its
 call there. That store is the hand-over: it cannot block, and the owner reads it after the client's

@@ -2,7 +2,7 @@
 
 The thread never waits for a client, and never runs code of the user. A call of a client is begun at
 once, as an attempt like those of the owner's own threads and tasks; so it has its place in the same
-line. Whoever ends the attempt only notes the call and wakes the thread, which sends the answer.
+line. The caller that ends the attempt only notes the call and wakes the thread, which answers.
 
 **The end of a client.** The thread sees the death of a client's process by its pidfd, and the end
 of a connection by its socket. It reads what is still in the socket, then the page of
@@ -92,21 +92,23 @@ class Service(Protocol):
         """Return what makes a face of the object in another process: a function of ours, and its
         arguments, as ``__reduce__`` returns them. Finding an object by its name uses it, too."""
 
-    def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
-        """Begin a call of a client. Answer it now or later, once: `Client.answer`, `Client.fail`.
+    def begin(self, client: ConnectedClient, kind: int, number: int, body: memoryview) -> None:
+        """Begin a call of a client. Answer it now or later, once.
+
+        See `ConnectedClient.answer` and `ConnectedClient.fail`.
 
         Raises:
             Exception: the call fails with it.
         """
 
-    def acknowledge(self, client: Client, number: int) -> None:
+    def acknowledge(self, client: ConnectedClient, number: int) -> None:
         """Note that the caller has run on with what it got."""
 
-    def cancel(self, client: Client, number: int, body: memoryview) -> bytes:
+    def cancel(self, client: ConnectedClient, number: int, body: memoryview) -> bytes:
         """End a call, if it has not ended; return what has become of it, for the caller."""
 
-    def leave(self, client: Client) -> None:
-        """End all calls of a client that has gone (`Client.is_acknowledged` reads the page)."""
+    def leave(self, client: ConnectedClient) -> None:
+        """End all calls of a client that has gone; `is_acknowledged` reads the page."""
 
     def finish(self) -> None:
         """End in order: answer all calls that wait."""
@@ -115,7 +117,7 @@ class Service(Protocol):
         """Turn the object that this fork has inherited into a handle."""
 
 
-class Client:
+class ConnectedClient:
     """The owner's view of one connection.
 
     Attributes:
@@ -227,13 +229,13 @@ class Server:
     def __init__(self) -> None:
         self._services: dict[int, Service] = {}
         self._numbers = itertools.count(1)
-        self._clients: set[Client] = set()
+        self._clients: set[ConnectedClient] = set()
         self._calls: deque[Callable[[], object]] = deque()
         self._is_awake = False  # whether a byte is on its way to the thread
         self._timers: list[tuple[float, int, LaterCall]] = []
         self._cancelled_timers = 0  # how many of them
         self._timer_numbers = itertools.count()
-        self._with_answers: dict[Client, None] = {}
+        self._with_answers: dict[ConnectedClient, None] = {}
         self._is_ending = False
         self._names: dict[str, addresses.Name] = {}
         self._lock = threading.Lock()  # guards the services and names
@@ -286,7 +288,7 @@ class Server:
         """Return a served object.
 
         Raises:
-            LookupError: there is none of that number.
+            LookupError: no object has that number.
         """
         return self._services[number]
 
@@ -303,7 +305,7 @@ class Server:
         return threading.current_thread() is self._thread
 
     @property
-    def clients(self) -> list[Client]:
+    def clients(self) -> list[ConnectedClient]:
         return list(self._clients)
 
     def close(self) -> None:
@@ -345,7 +347,7 @@ class Server:
             heapq.heapify(self._timers)
             self._cancelled_timers = 0
 
-    def note_answers(self, client: Client) -> None:
+    def note_answers(self, client: ConnectedClient) -> None:
         self._with_answers[client] = None
 
     def _run(self) -> None:
@@ -383,7 +385,9 @@ class Server:
             with suppress(BlockingIOError, InterruptedError):
                 self._wake_receiver.recv(4096)
 
-    def _handle_client(self, client: Client, key: selectors.SelectorKey, mask: int) -> None:
+    def _handle_client(
+        self, client: ConnectedClient, key: selectors.SelectorKey, mask: int
+    ) -> None:
         if key.fileobj == client.peer.sentinel:
             self._drop(client)
             return
@@ -392,7 +396,7 @@ class Server:
         if mask & _READ:
             self._receive(client)
 
-    def _receive(self, client: Client) -> None:
+    def _receive(self, client: ConnectedClient) -> None:
         """Handle the frames that have come from a client."""
         try:
             client.socket.receive()
@@ -407,7 +411,7 @@ class Server:
             _log.exception("a message of %s could not be handled; it is not served", client)
             self._drop(client, reads_rest=False)
 
-    def _handle_frames(self, client: Client) -> None:
+    def _handle_frames(self, client: ConnectedClient) -> None:
         frame_socket = client.socket
         while True:
             frame = frame_socket.next_frame()
@@ -416,7 +420,9 @@ class Server:
             self._handle(client, *frame)
             frame_socket.drop_frame()
 
-    def _handle(self, client: Client, kind: int, thing: int, number: int, body: memoryview) -> None:
+    def _handle(
+        self, client: ConnectedClient, kind: int, thing: int, number: int, body: memoryview
+    ) -> None:
         if client.socket.longest != frames.LONGEST and kind != frames.HELLO:
             raise FrameError("it has not introduced itself")
         if kind >= frames.FIRST_OF_SERVICE:
@@ -454,7 +460,7 @@ class Server:
         else:
             raise FrameError(f"a frame of kind {kind}")
 
-    def _note_answers_of(self, client: Client) -> None:
+    def _note_answers_of(self, client: ConnectedClient) -> None:
         self._with_answers[client] = None
 
     def _make_calls(self) -> None:
@@ -503,12 +509,12 @@ class Server:
                 if error.errno in _NOTHING_LEFT:
                     self._pause_accepting()
                 return  # or it has gone
-        client: Client | None = None
+        client: ConnectedClient | None = None
         try:
             if len(self._clients) >= MOST_CLIENTS or not addresses.is_trusted(connection):
                 connection.close()
                 return
-            client = Client(self, connection)
+            client = ConnectedClient(self, connection)
             self._introduce(client, connection)
             self._selector.register(client.socket, _READ, client)
             if client.peer.sentinel is not None:
@@ -526,7 +532,7 @@ class Server:
             else:  # it has gone
                 connection.close()
 
-    def _introduce(self, client: Client, connection: socket.socket) -> None:
+    def _introduce(self, client: ConnectedClient, connection: socket.socket) -> None:
         descriptor = memory.new_file()
         try:
             # Before the message, after which nothing may fail for want of a descriptor.
@@ -549,7 +555,7 @@ class Server:
             self._selector.register(self._listener, _READ)
             self._accept()
 
-    def _drop(self, client: Client, *, reads_rest: bool = True) -> None:
+    def _drop(self, client: ConnectedClient, *, reads_rest: bool = True) -> None:
         """End the service of a client, which has gone, or which nobody understands.
 
         Args:

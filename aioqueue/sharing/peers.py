@@ -30,7 +30,7 @@ class Peer:
 
     Attributes:
         pid: its number; 0 if unknown.
-        sentinel: a descriptor that becomes readable when it ends; ``None`` if there is none.
+        sentinel: a descriptor that becomes readable when it ends; ``None`` if the system has none.
     """
 
     def __init__(self, pid: int) -> None:

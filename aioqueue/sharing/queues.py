@@ -68,14 +68,21 @@ from aioqueue.remote.failures import message_of_error, sendable
 from aioqueue.sharing import addresses, frames, sealing
 from aioqueue.sharing.connection import (
     CallerWaker,
-    Connection,
     EventLoop,
     Room,
+    SharingConnection,
     connection_to,
     failure_in,
 )
 from aioqueue.sharing.memory import Parts, bytes_of
-from aioqueue.sharing.owner import Address, Client, LaterCall, Server, running_server, server
+from aioqueue.sharing.owner import (
+    Address,
+    ConnectedClient,
+    LaterCall,
+    Server,
+    running_server,
+    server,
+)
 from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
 from aioqueue.worlds.current import current_waker
@@ -158,7 +165,7 @@ class _Caller:
 
     __slots__ = ("loops", "name", "worker")
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ConnectedClient) -> None:
         self.name = f"process {client.pid}"
         self.worker = None
         self.loops = ()
@@ -186,7 +193,7 @@ class _RemoteCall:
     )
 
     def __init__(
-        self, service: QueueService, client: Client, number: int, attempt: Attempt
+        self, service: QueueService, client: ConnectedClient, number: int, attempt: Attempt
     ) -> None:
         # What a dequeue gets stays granted until its caller has run on. An enqueue is in when it is
         # answered: everybody else sees it by then.
@@ -359,8 +366,10 @@ class QueueService:
         self._spec: Any = core.spec
         self._is_of_objects = type(_inner(core.spec)) is ObjectSpec
         self._weighed = core.storage.weighed if isinstance(core.storage, WeighedStorage) else None
-        self._borrowers: dict[tuple[Client, int], Borrower] = {}
-        self._callers: weakref.WeakKeyDictionary[Client, _Caller] = weakref.WeakKeyDictionary()
+        self._borrowers: dict[tuple[ConnectedClient, int], Borrower] = {}
+        self._callers: weakref.WeakKeyDictionary[ConnectedClient, _Caller] = (
+            weakref.WeakKeyDictionary()
+        )
         # Answers with objects that were put in before the queue was shared; the first one is being
         # pickled. Only the server's thread touches this.
         self._unpickled: deque[tuple[_RemoteCall, Any]] = deque()
@@ -386,7 +395,7 @@ class QueueService:
                 face._bind(core)
                 core.faces[world] = made
 
-    def begin(self, client: Client, kind: int, number: int, body: memoryview) -> None:
+    def begin(self, client: ConnectedClient, kind: int, number: int, body: memoryview) -> None:
         if kind == TAKE:
             self._begin_take(client, number, body)
         elif kind == PUT:
@@ -405,7 +414,7 @@ class QueueService:
         else:
             raise ValueError(f"{self.label}: a call of kind {kind}")
 
-    def _begin_take(self, client: Client, number: int, body: memoryview) -> None:
+    def _begin_take(self, client: ConnectedClient, number: int, body: memoryview) -> None:
         n, flags, max_wait, borrower = _TAKE.unpack(body)
         single = bool(flags & _SINGLE)
         if not single:
@@ -424,13 +433,13 @@ class QueueService:
             if call is not None:
                 call.timer = self.server.call_later(max_wait, call.expire)
 
-    def _borrower(self, client: Client, number: int) -> Borrower:
+    def _borrower(self, client: ConnectedClient, number: int) -> Borrower:
         found = self._borrowers.get((client, number))
         if found is None:
             found = self._borrowers[client, number] = Borrower((object(),))
         return found
 
-    def _begin_put(self, client: Client, number: int, body: memoryview) -> None:
+    def _begin_put(self, client: ConnectedClient, number: int, body: memoryview) -> None:
         flags, nbytes = _PUT.unpack_from(body)
         rest = body[_PUT.size :]
         if type(_inner(self._spec)) is PriorityObjectSpec:
@@ -444,7 +453,7 @@ class QueueService:
             row = self._weighed(row)
         self._begin(client, number, Put(row), bool(flags & _NOWAIT))
 
-    def _begin_put_many(self, client: Client, number: int, body: memoryview) -> None:
+    def _begin_put_many(self, client: ConnectedClient, number: int, body: memoryview) -> None:
         flags, n = _PUT.unpack_from(body)
         columns = self._loaded(client, body[_PUT.size :])
         # The arrays are this process's own copies, so the storage may keep them.
@@ -452,7 +461,7 @@ class QueueService:
         columns = self.core.prepare_columns(columns, n, copy=not is_large)
         self._begin(client, number, PutMany(columns, n), bool(flags & _NOWAIT))
 
-    def _received(self, client: Client, body: memoryview, nbytes: int) -> Sealed:
+    def _received(self, client: ConnectedClient, body: memoryview, nbytes: int) -> Sealed:
         """Return an object of a client, still pickled."""
         assert client.memory is not None
         data, buffers, blocks = client.memory.unpack(body)
@@ -460,7 +469,7 @@ class QueueService:
             client.send(frames.FREE, 0, 0, struct.pack(f"<{len(blocks)}Q", *blocks))
         return Sealed(bytes(data), buffers, nbytes)
 
-    def _loaded(self, client: Client, body: memoryview) -> Any:
+    def _loaded(self, client: ConnectedClient, body: memoryview) -> Any:
         """Unpickle a row, or columns: arrays and sealed objects, whose pickles run no user code."""
         assert client.memory is not None
         data, buffers, blocks = client.memory.unpack(body)
@@ -468,7 +477,9 @@ class QueueService:
             client.send(frames.FREE, 0, 0, struct.pack(f"<{len(blocks)}Q", *blocks))
         return pickle.loads(data, buffers=buffers)
 
-    def _begin(self, client: Client, number: int, attempt: Attempt, may_not_wait: bool) -> None:
+    def _begin(
+        self, client: ConnectedClient, number: int, attempt: Attempt, may_not_wait: bool
+    ) -> None:
         call = _RemoteCall(self, client, number, attempt)
         caller = self._callers.get(client)
         if caller is None:
@@ -557,7 +568,7 @@ class QueueService:
         return sealed
 
     def _pickle_next(self) -> None:
-        """Pickle one answer on a thread of its own, and go on with the next one after it."""
+        """Pickle one answer on a thread of its own, and continue with the next one."""
         _, content = self._unpickled[0]
         pickling = Thread(target=self._pickle, args=(content,), name="aioqueue-pickling")
         pickling.daemon = True
@@ -587,7 +598,7 @@ class QueueService:
         if self._unpickled:
             self._pickle_next()
 
-    def acknowledge(self, client: Client, number: int) -> None:
+    def acknowledge(self, client: ConnectedClient, number: int) -> None:
         call = client.calls.get(number)
         if call is not None and call.service is self:
             del client.calls[number]
@@ -598,7 +609,7 @@ class QueueService:
         if wakers:
             deliver(wakers)
 
-    def cancel(self, client: Client, number: int, body: memoryview) -> bytes:
+    def cancel(self, client: ConnectedClient, number: int, body: memoryview) -> bytes:
         call = client.calls.get(number)
         if call is None or call.service is not self:
             return b""  # it has been answered, and its answer is on the way
@@ -661,7 +672,7 @@ class QueueService:
             self._free_blocks(call)
         return True
 
-    def _give_back(self, client: Client, numbers: Iterable[int]) -> None:
+    def _give_back(self, client: ConnectedClient, numbers: Iterable[int]) -> None:
         """End leases of a client, all at once, before anybody takes one of the elements."""
         calls = [client.calls.pop(number, None) for number in numbers]
         self._withdraw_leases([call for call in calls if call is not None])
@@ -672,7 +683,7 @@ class QueueService:
         for call in calls:
             self._free_blocks(call)
 
-    def leave(self, client: Client) -> None:
+    def leave(self, client: ConnectedClient) -> None:
         calls = [call for call in client.calls.values() if call.service is self]
         for call in calls:
             client.calls.pop(call.number, None)
@@ -709,7 +720,7 @@ class QueueService:
     def _end_error(self, attempt: Attempt) -> Exception:
         return end_error(self.core.kind, self.core.name, attempt)
 
-    def _call(self, client: Client, number: int, body: memoryview) -> None:
+    def _call(self, client: ConnectedClient, number: int, body: memoryview) -> None:
         name, arguments = pickle.loads(body)
         method: Callable[..., Any] = _METHODS[name]
         result = method(self, *arguments)
@@ -807,7 +818,7 @@ class _Presence:
 
 
 class AttemptCall:
-    """The call of one attempt. The reader notes what comes; the caller makes something of it."""
+    """The call of one attempt. The reader notes the answer; the caller unpacks it."""
 
     __slots__ = (
         "__weakref__",
@@ -827,7 +838,9 @@ class AttemptCall:
         "word",
     )
 
-    def __init__(self, machine: RemoteMachine, connection: Connection, attempt: Attempt) -> None:
+    def __init__(
+        self, machine: RemoteMachine, connection: SharingConnection, attempt: Attempt
+    ) -> None:
         self.machine = machine
         self.connection = connection
         self.attempt = attempt
@@ -841,7 +854,7 @@ class AttemptCall:
         self.is_refused = False  # whether it would have had to wait, and must not
         self.size = 0  # how many bytes it has sent, as long as the owner has not answered
         self.settlement: Settlement | None = None
-        self.unreadable = b""  # what of it its caller could not unpickle, as the owner is told
+        self.unreadable = b""  # the rows that its caller could not unpickle, as CANCEL reports them
 
     def answered(self, kind: int, body: memoryview) -> None:
         if kind == frames.SETTLED:
@@ -946,8 +959,8 @@ class RemoteMachine:
         self._has_pairs = type(description.spec) is PriorityObjectSpec
         self._lock: Any = machine_lock()  # guards the states of attempts
         self._calls: dict[Attempt, AttemptCall] = {}
-        self._connection: Connection | None = None
-        # What the callers of this process have waited, and what the owner has said last.
+        self._connection: SharingConnection | None = None
+        # What the callers of this process have waited, and the last answer of the owner.
         self._enqueue_waits, self._dequeue_waits = Durations(), Durations()
         nothing = Statistics(0, None, 0, 0, 0, 0, 0.0, 0.0)
         self._recent: tuple[Statistics, QueueState] = (nothing, OPEN)
@@ -957,7 +970,7 @@ class RemoteMachine:
 
     # Connecting.
 
-    def connection(self) -> Connection:
+    def connection(self) -> SharingConnection:
         """Return the connection of this process to the owner.
 
         Raises:
@@ -1036,7 +1049,7 @@ class RemoteMachine:
                 once, and an attempt that would have to wait is withdrawn.
             max_wait: after how many seconds it takes what is there.
             presence: its caller's.
-            loop: see `Connection.begin`.
+            loop: see `SharingConnection.begin`.
         """
         attempt.host = self
         may_wait = waker is not None
@@ -1144,7 +1157,7 @@ class RemoteMachine:
                 self.make_room()
 
     def _message(
-        self, connection: Connection, attempt: Any, max_wait: float | None, may_wait: bool
+        self, connection: SharingConnection, attempt: Any, max_wait: float | None, may_wait: bool
     ) -> tuple[int, bytes, int]:
         """Pack a call, on the caller's thread; return its kind, its body, and the bytes of what it
         puts in."""
@@ -1362,8 +1375,8 @@ class RemoteMachine:
         self._calls.pop(attempt, None)
         if is_done and not isinstance(attempt, Take):
             attempt.state = DONE  # it is in, and cannot be undone any more
-            # Whoever has withdrawn it may not have looked at its state yet. Then it finds an
-            # attempt that has ended, and relies on its wake.
+            # The caller that has withdrawn it may not have looked at its state yet. Then it finds
+            # an attempt that has ended, and relies on its wake.
             waker: Any = attempt.waker
             waker.notify(attempt)
             deliver((waker,))
@@ -1679,7 +1692,7 @@ class RemoteAsyncMethods(AsyncMethods[Any]):
     async def _complete(
         self, attempt: Attempt, max_wait: float | None = None, may_stand_by: bool = False
     ) -> bool:
-        """Send an attempt, wait for what becomes of it, and commit it."""
+        """Send an attempt, wait for its outcome, and commit it."""
         machine, core = self._machine, self._core
         waker = self._current_waker()
         first = waker.await_first()
@@ -1781,7 +1794,7 @@ class RemoteBlockingMethods(BlockingMethods[Any]):
         timeout: float | None,
         max_wait: float | None = None,
     ) -> None:
-        """Send an attempt, wait for what becomes of it, and commit it."""
+        """Send an attempt, wait for its outcome, and commit it."""
         if in_event_loop():
             super()._complete(attempt, method, timeout, max_wait)
             return

@@ -88,9 +88,7 @@ def taken(take: Take, machine: Machine) -> list[int]:
 @pytest.mark.parametrize(
     ("n", "single"), [(1, False), (2, False), (3, False), (4, False), (1, True)]
 )
-def test_a_dequeue_has_its_rows_as_soon_as_they_are_written(
-    n: int, single: bool, every: int
-) -> None:
+def test_a_dequeue_has_its_rows_when_they_are_written(n: int, single: bool, every: int) -> None:
     """Two writers of two rows each, and a dequeue that begins between any of their steps."""
     for order in itertools.islice(orders(8, 8), 0, None, every):
         for at in range(17):

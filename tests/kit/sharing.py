@@ -52,14 +52,14 @@ class Child:
         pid: int = self.process.pid
         return pid
 
-    def says(self) -> Any:
+    def reported(self) -> Any:
         """Wait for the next object that the function sends by its pipe."""
         assert self.pipe.poll(PATIENCE), f"process {self.pid} says nothing"
         return self.pipe.recv()
 
     def result(self) -> Any:
         """Wait for what the function returns, or raise what it raises."""
-        kind, value = self.says()
+        kind, value = self.reported()
         assert kind in ("returned", "raised"), f"got {value!r} before the result"
         self.wait()
         if kind == "raised":

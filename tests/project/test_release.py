@@ -215,7 +215,7 @@ class TestReleaseJobs:
         assert "deploy-pages@" in self.JOBS["publish-pages"]
 
     def test_the_tools_are_those_of_the_action_that_uploads(self) -> None:
-        """Whoever changes the action looks up which twine and which packaging it has."""
+        """A change of the action looks up which twine and which packaging it has."""
         (version,) = re.findall(r"gh-action-pypi-publish@\w+ # (v[\d.]+)", self.JOBS["publish"])
         assert f"its version {version}," in (ROOT / ".ci" / "release.txt").read_text("utf-8")
 

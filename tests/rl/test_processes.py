@@ -400,9 +400,7 @@ def raised_in(group: BaseExceptionGroup[Any]) -> WorkerDiedError:
 
 
 class TestDeaths:
-    def test_ends_the_run_and_says_which_process_and_signal(
-        self, world: World, engine: Engine
-    ) -> None:
+    def test_ends_the_run_and_names_process_and_signal(self, world: World, engine: Engine) -> None:
         async def body() -> None:
             rollouts = queue(["a", "die", "b", "c"], name="grpo")
             with pytest.raises(ExceptionGroup) as caught:

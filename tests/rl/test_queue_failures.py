@@ -229,7 +229,7 @@ class TestOtherFunctions:
         world.run(body)
 
     @pytest.mark.parametrize("is_async", [False, True])
-    def test_accept_says_nothing(self, world: World, is_async: bool) -> None:
+    def test_accept_returns_nothing(self, world: World, is_async: bool) -> None:
         async def body() -> None:
             def forget(group: Any) -> Any: ...
 

@@ -315,7 +315,7 @@ def test_what_would_wait_for_itself_is_refused() -> None:
     played(main())
 
 
-def test_a_publication_that_waits_says_for_what() -> None:
+def test_a_publication_that_waits_names_what_for() -> None:
     """slime 1800: an update waited for a long rollout, and nobody saw which."""
 
     async def generate(prompt: int, rollout: Rollout[int]) -> int:
@@ -390,7 +390,7 @@ def test_cancelling_waits_until_the_engine_runs_again() -> None:
     assert not any(cancelled_inside)
 
 
-def test_the_tokens_of_each_version_are_told_apart() -> None:
+def test_the_tokens_of_each_version_are_distinguished() -> None:
     """slime 2092: one sample had tokens of three versions, and nobody could tell which."""
 
     async def generate(prompt: int, rollout: Rollout[int]) -> int:

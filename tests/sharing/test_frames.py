@@ -13,7 +13,7 @@ import pytest
 from aioqueue.sharing import frames, memory
 from aioqueue.sharing.frames import HEAD, FrameError, FrameSocket
 from aioqueue.sharing.memory import LARGE, SharedMemory, inline
-from aioqueue.sharing.owner import Client
+from aioqueue.sharing.owner import ConnectedClient
 from tests.kit.worlds import spin_until
 
 
@@ -210,7 +210,7 @@ def test_a_block_that_the_client_has_freed_is_not_freed_for_its_former_call() ->
     """A lease whose caller has read it may be given back while its block has another answer."""
     ends = socket.socketpair()
     server: Any = Mock()
-    client = Client(server, ends[0])
+    client = ConnectedClient(server, ends[0])
     client.memory = SharedMemory(memory.new_file(), is_owner=True)
     try:
         large = (b"", [bytes(LARGE)])

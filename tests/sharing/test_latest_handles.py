@@ -67,9 +67,9 @@ def read(latest: Any, pipe: Any) -> Any:
 def test_a_process_gets_each_value_once(child: Start, method: str) -> None:
     latest = sync.Latest[Any]().share()
     reading = child(read, latest, method=method, talks=True)
-    assert reading.says() == "is empty"
+    assert reading.reported() == "is empty"
     latest.publish(Weights(1))
-    assert reading.says() == "waits"
+    assert reading.reported() == "waits"
     weights = Weights(2)
     latest.publish(weights)
     assert latest.get().value is weights, "here it is the object itself"
@@ -126,7 +126,7 @@ def own(pipe: Any) -> None:
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_the_owner_ends(child: Start, is_killed: bool) -> None:
     owning = child(own, talks=True)
-    latest = owning.says()
+    latest = owning.reported()
     assert latest.get() == (1, "last")
     errors: list[Exception] = []
 

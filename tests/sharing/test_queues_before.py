@@ -107,7 +107,7 @@ class Heavy:
     """An object whose pickling does something else."""
 
     threads: list[str] = []  # noqa: RUF012
-    may_go_on = threading.Event()
+    may_continue = threading.Event()
 
     def __init__(self, does: str) -> None:
         self.does = does
@@ -115,7 +115,7 @@ class Heavy:
     def __reduce__(self) -> Any:
         self.threads.append(threading.current_thread().name)
         if self.does == "wait":
-            assert self.may_go_on.wait(PATIENCE)
+            assert self.may_continue.wait(PATIENCE)
         if self.does == "exit":
             raise SystemExit(3)
         return str, ("pickled",)
@@ -142,10 +142,10 @@ def take_batch(queue: Any) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("take", [take_one, take_batch])
-def test_an_object_that_is_slow_to_pickle_stops_nobody_else(
+def test_an_object_that_is_slow_to_pickle_stops_no_other_caller(
     child: Start, kind: str, take: Callable[[Any], Any]
 ) -> None:
-    Heavy.may_go_on.clear()
+    Heavy.may_continue.clear()
     Heavy.threads.clear()
     queue, other = KINDS[kind](), sync.FIFOQueue[Any](5)
     queue.enqueue(as_element(kind, Heavy("wait")))
@@ -153,7 +153,7 @@ def test_an_object_that_is_slow_to_pickle_stops_nobody_else(
     spin_until(lambda: bool(Heavy.threads))
     other.enqueue(1)
     assert child(take_one, other.share()).result() == 1  # served meanwhile
-    Heavy.may_go_on.set()
+    Heavy.may_continue.set()
     assert "pickled" in repr(waiting.result())
     assert Heavy.threads == ["aioqueue-pickling"]
 
@@ -170,7 +170,7 @@ def test_an_object_whose_pickling_exits(child: Start) -> None:
 
 
 def test_a_call_that_ends_while_its_object_is_pickled(child: Start) -> None:
-    Heavy.may_go_on.clear()
+    Heavy.may_continue.clear()
     Heavy.threads.clear()
     queue = sync.FIFOQueue[Any](5)
     queue.enqueue(Heavy("wait"))
@@ -180,7 +180,7 @@ def test_a_call_that_ends_while_its_object_is_pickled(child: Start) -> None:
     spin_until(lambda: bool(Heavy.threads))
     killed.kill()
     spin_until(lambda: queue.size() == 3)
-    Heavy.may_go_on.set()
+    Heavy.may_continue.set()
     assert child(take_batch, queue).result() == ["pickled", "pickled"]
     assert child(take_one, queue).result() == "plain"
 

@@ -30,7 +30,7 @@ def own(capacity: int | None, pipe: Any) -> None:
 
 def stopped_owner(child: Start, capacity: int | None = None) -> tuple[Child, Any]:
     owning = child(own, capacity, talks=True)
-    queue = owning.says()
+    queue = owning.reported()
     queue.size()
     os.kill(owning.pid, signal.SIGSTOP)
     return owning, queue
@@ -117,7 +117,7 @@ def fill_a_full_queue(queue: Any, pipe: Any) -> None:
 def test_enqueues_that_wait_at_a_full_queue(child: Start) -> None:
     queue = sync.FIFOQueue(1).share()
     filling = child(fill_a_full_queue, queue, talks=True)
-    assert filling.says() <= queues.MOST_UNANSWERED + 2 * MEBIBYTE
+    assert filling.reported() <= queues.MOST_UNANSWERED + 2 * MEBIBYTE
     for _ in range(60):
         assert len(queue.dequeue()) == MEBIBYTE
     filling.result()
@@ -139,7 +139,7 @@ def test_answers_for_a_client_that_does_not_read(child: Start) -> None:
     """What it was granted stays where it is; the owner makes no copies of it."""
     queue = sync.FIFOQueue(None).share()
     stopped = child(take_and_stop, queue, talks=True)
-    stopped.says()
+    stopped.reported()
     os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
     spin_until(lambda: queue.statistics().waiting_dequeues == 200)
     element = os.urandom(60_000)  # small enough to go through the socket
@@ -167,7 +167,7 @@ def wait_in_tasks(queue: Any, n: int, pipe: Any) -> Any:
 def test_a_thousand_waiting_calls_take_one_thread(child: Start) -> None:
     queue = sync.FIFOQueue(None).share()
     waiting = child(wait_in_tasks, queue, 1000, talks=True)
-    assert waiting.says() == 2
+    assert waiting.reported() == 2
     spin_until(lambda: queue.statistics().waiting_dequeues == 1000)
     queue.enqueue_many(range(1000))
     assert waiting.result() == list(range(1000))

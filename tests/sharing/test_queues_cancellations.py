@@ -106,16 +106,16 @@ def cancel_a_granted_dequeue(queue: Any, pipe: Any) -> None:
     asyncio.run(main())
 
 
-def test_nobody_overtakes_an_element_that_goes_back(child: Start) -> None:
+def test_no_caller_overtakes_an_element_that_goes_back(child: Start) -> None:
     """The call raises only once the owner has the element again."""
     queue = sync.FIFOQueue(10).share()
     other = child(cancel_a_granted_dequeue, queue.aio, talks=True)
-    other.says()
+    other.reported()
     spin_until(lambda: queue.statistics().waiting_dequeues == 1)
     queue.enqueue_many(["first", "second"])
     assert queue.statistics().granted == 1
     other.pipe.send("cancel")
-    assert other.says()
+    assert other.reported()
     assert queue.dequeue() == "first"
 
 
@@ -186,7 +186,7 @@ def put_a_prefix(queue: Any) -> Any:
     return error.value.enqueued, found.enqueued, found.__notes__
 
 
-def test_a_batch_that_is_cancelled_says_how_many_rows_are_in(child: Start) -> None:
+def test_a_batch_that_is_cancelled_reports_how_many_rows_are_in(child: Start) -> None:
     queue = sync.FIFOQueue(4).share()
     first, second, notes = child(put_a_prefix, queue).result()
     assert (first, second) == (4, 0)
@@ -200,7 +200,7 @@ def close_under_a_batch(queue: Any, pipe: Any) -> Any:
     return error.value.enqueued
 
 
-def test_a_batch_whose_queue_is_closed_says_so_too(child: Start) -> None:
+def test_a_batch_whose_queue_is_closed_reports_that_too(child: Start) -> None:
     queue = sync.FIFOQueue(4).share()
     putting = child(close_under_a_batch, queue, talks=True)
     spin_until(lambda: queue.statistics().waiting_enqueues == 1)
@@ -265,7 +265,7 @@ def test_interrupts_of_a_caller_that_reads_for_itself(child: Start) -> None:
     """A signal handler may raise anywhere in the call: the connection goes on, nobody hangs."""
     queue = sync.FIFOQueue(1000).share()
     other = child(interrupt, queue, talks=True)
-    other.says()
+    other.reported()
     chance = random.Random(2)
     for number in range(400):
         queue.enqueue(number)
@@ -352,7 +352,7 @@ def test_an_enqueue_in_trio_that_is_in_as_it_is_cancelled_returns(child: Start) 
     queue = sync.FIFOQueue(1).share()
     queue.enqueue("first")
     other = child(cancel_in_trio_as_it_goes_in, queue, talks=True)
-    assert other.says() == "take"
+    assert other.reported() == "take"
     spin_until(lambda: queue.statistics().waiting_enqueues == 1)
     assert queue.dequeue() == "first"
     spin_until(lambda: queue.size() == 1)
@@ -426,7 +426,7 @@ def work_under_ticks(queue: Any, seconds: float, pipe: Any) -> Any:
 def test_ticks_of_a_signal_handler_leave_no_call_behind(child: Start) -> None:
     queue = sync.FIFOQueue(20).share()
     other = child(work_under_ticks, queue, 2.0, talks=True)
-    ticks, got = other.says()
+    ticks, got = other.reported()
     assert ticks
     assert got
     (client,) = owner.server().clients

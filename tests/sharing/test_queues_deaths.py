@@ -20,7 +20,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.errors import OutOfRangeError, QueueClosedError, WorkerDiedError
 from aioqueue.sharing import frames, owner
-from aioqueue.sharing.connection import Connection, connection_to
+from aioqueue.sharing.connection import SharingConnection, connection_to
 from aioqueue.sharing.memory import SharedMemory
 from tests.kit.sharing import Child
 from tests.kit.worlds import spin_until
@@ -28,8 +28,8 @@ from tests.kit.worlds import spin_until
 Start = Callable[..., Child]
 
 
-def connection_of(queue: Any) -> Connection:
-    found: Connection = queue._machine.connection()
+def connection_of(queue: Any) -> SharingConnection:
+    found: SharingConnection = queue._machine.connection()
     return found
 
 
@@ -44,7 +44,7 @@ def wait_for_ever(queue: Any, n: int, pipe: Any) -> None:
 def test_a_killed_client_waits_no_more(child: Start) -> None:
     queue = sync.FIFOQueue(10).share()
     killed = child(wait_for_ever, queue, 3, talks=True)
-    killed.says()
+    killed.reported()
     spin_until(lambda: queue.statistics().waiting_dequeues == 1)
     queue.enqueue_many([1, 2])
     assert queue.statistics().claimed == 2
@@ -58,13 +58,13 @@ def hold(queue: Any, pipe: Any) -> None:
     note = connection.hold
     held: list[int] = []
 
-    def hold_and_tell(call: Any) -> None:
+    def hold_and_report(call: Any) -> None:
         note(call)
         held.append(call.number)
         if len(held) == 3:
             os.kill(os.getpid(), signal.SIGSTOP)  # before any caller runs on
 
-    connection.hold = hold_and_tell  # type: ignore[method-assign]
+    connection.hold = hold_and_report  # type: ignore[method-assign]
 
     async def main() -> None:
         tasks = [asyncio.ensure_future(queue.aio.dequeue()) for _ in range(3)]
@@ -81,7 +81,7 @@ def test_what_a_client_has_not_taken_comes_back_in_order(child: Start) -> None:
     """A stopped client keeps what it was granted; when it dies, that is in front again."""
     queue = sync.FIFOQueue(10).share()
     stopped = child(hold, queue, talks=True)
-    stopped.says()
+    stopped.reported()
     spin_until(lambda: queue.statistics().waiting_dequeues == 3)
     queue.enqueue_many(range(5))
     spin_until(lambda: queue.statistics().granted == 3)
@@ -105,7 +105,7 @@ def die_before_the_message(queue: Any, is_acknowledged: bool) -> None:
 
 
 @pytest.mark.parametrize("is_acknowledged", [True, False])
-def test_the_store_is_the_hand_over(child: Start, is_acknowledged: bool) -> None:
+def test_the_store_is_the_transfer(child: Start, is_acknowledged: bool) -> None:
     queue = sync.FIFOQueue(10).share()
     queue.enqueue_many(["first", "second"])
     killed = child(die_before_the_message, queue, is_acknowledged)
@@ -146,14 +146,14 @@ def fork_that_sleeps() -> int:
 
 def keep_sockets_in_forks(queue: Any, pipe: Any) -> None:
     # As in a fork that Python does not know of, such as one of a library.
-    Connection.close_inherited = lambda self: None  # type: ignore[method-assign]
+    SharingConnection.close_inherited = lambda self: None  # type: ignore[method-assign]
     leave_a_fork_behind(queue, pipe)
 
 
 def test_a_death_is_seen_though_a_fork_keeps_the_socket_open(child: Start) -> None:
     queue = sync.FIFOQueue(10).share()
     killed = child(keep_sockets_in_forks, queue, talks=True)
-    fork = killed.says()
+    fork = killed.reported()
     try:
         spin_until(lambda: queue.statistics().waiting_dequeues == 1)
         queue.enqueue(1)
@@ -172,7 +172,7 @@ def put_rows(queue: Any, pipe: Any) -> None:
 def test_whole_rows_of_a_killed_client_stay(child: Start) -> None:
     queue = sync.FIFOQueue(2).share()
     killed = child(put_rows, queue, talks=True)
-    killed.says()
+    killed.reported()
     spin_until(lambda: queue.statistics().waiting_enqueues == 1 and queue.size() == 2)
     killed.kill()
     spin_until(lambda: not queue.statistics().waiting_enqueues)
@@ -218,18 +218,18 @@ def test_a_client_that_ends_takes_nothing_along(child: Start, how: str) -> None:
 
 
 def own(pipe: Any) -> None:
-    """Share a queue; then do what is said."""
+    """Share a queue; then do what is message."""
     queue = sync.FIFOQueue(2, name="jobs")
     pipe.send(queue.share())
     while True:
-        said = pipe.recv()
-        if said != "fork":
+        message = pipe.recv()
+        if message != "fork":
             return
         pipe.send(fork_that_sleeps())
 
 
 def outcomes_of_waiting_calls(queue: Any, n: int, end: Callable[[], object]) -> list[Any]:
-    """Let threads and tasks wait for elements, and for room; return what becomes of them."""
+    """Let threads and tasks wait for elements, and for room; return their outcomes."""
     found: list[Any] = []
 
     def wait(call: Callable[[], Any]) -> None:
@@ -256,7 +256,7 @@ def outcomes_of_waiting_calls(queue: Any, n: int, end: Callable[[], object]) -> 
 
 def test_calls_that_wait_at_a_killed_owner(child: Start) -> None:
     owning = child(own, talks=True)
-    queue = owning.says()
+    queue = owning.reported()
     found = outcomes_of_waiting_calls(queue, 20, owning.kill)
     assert len(found) == 22
     for error in found:
@@ -270,12 +270,12 @@ def test_calls_that_wait_at_a_killed_owner(child: Start) -> None:
     assert "0 elements" in repr(queue)
 
 
-def test_a_killed_owner_whose_fork_goes_on(child: Start) -> None:
+def test_a_killed_owner_whose_fork_continues(child: Start) -> None:
     owning = child(own, talks=True)
-    queue = owning.says()
+    queue = owning.reported()
     queue.size()
     owning.pipe.send("fork")
-    fork = owning.says()
+    fork = owning.reported()
     try:
         (error, *_) = outcomes_of_waiting_calls(queue, 1, owning.kill)
         assert isinstance(error, WorkerDiedError)
@@ -285,7 +285,7 @@ def test_a_killed_owner_whose_fork_goes_on(child: Start) -> None:
 
 def test_a_client_that_comes_after_the_owners_death(child: Start) -> None:
     owning = child(own, talks=True)
-    queue = owning.says()
+    queue = owning.reported()
     owning.kill()
     with pytest.raises(WorkerDiedError, match=f"pid {owning.pid}.* has ended"):
         queue.dequeue()
@@ -294,7 +294,7 @@ def test_a_client_that_comes_after_the_owners_death(child: Start) -> None:
 
 def test_an_owner_that_ends_in_order(child: Start) -> None:
     owning = child(own, talks=True)
-    queue = owning.says()
+    queue = owning.reported()
     found = outcomes_of_waiting_calls(queue, 20, lambda: owning.pipe.send("end"))
     kinds = [type(error) for error in found]
     assert kinds.count(OutOfRangeError) == 21
@@ -309,7 +309,7 @@ def test_an_owner_that_ends_in_order(child: Start) -> None:
 
 def test_an_enqueue_that_waits_as_the_owner_ends(child: Start) -> None:
     owning = child(own, talks=True)
-    queue = owning.says()
+    queue = owning.reported()
     errors: list[Any] = []
 
     def put() -> None:
@@ -328,7 +328,7 @@ def test_an_enqueue_that_waits_as_the_owner_ends(child: Start) -> None:
 
 def test_what_was_taken_before_the_owners_death_is_the_callers(child: Start) -> None:
     owning = child(own, talks=True)
-    queue = owning.says()
+    queue = owning.reported()
     queue.enqueue(np.arange(1 << 15))
     array = queue.dequeue()
     owning.kill()
@@ -347,7 +347,7 @@ def descriptors() -> list[str]:
 def test_a_connection_leaves_nothing_behind(child: Start) -> None:
     before, threads = descriptors(), threading.active_count()
     owning = child(own, talks=True)
-    queue = owning.says()
+    queue = owning.reported()
     queue.enqueue(np.arange(1 << 15))
     queue.dequeue()
     thread = connection_to(queue._machine.address)._thread

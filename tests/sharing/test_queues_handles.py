@@ -87,7 +87,7 @@ def test_a_handle_that_comes_home_is_the_queue_itself(child: Start) -> None:
     assert queue.sync.dequeue() is queue
 
 
-def test_who_does_not_share_pays_nothing() -> None:
+def test_a_program_that_does_not_share_pays_nothing() -> None:
     program = """
 import sys
 from aioqueue import sync
@@ -316,7 +316,7 @@ def test_a_queue_is_found_by_its_name(child: Start) -> None:
     assert sync.connect(name_of("found")) is queue
 
 
-def test_a_name_that_nobody_has_yet_is_waited_for(child: Start) -> None:
+def test_a_name_that_is_not_taken_yet_is_waited_for(child: Start) -> None:
     waiting = child(dequeue_by_name, name_of("waited"), 30.0)
     queue = sync.FIFOQueue(1)
     queue.share(name=name_of("waited"))
@@ -324,7 +324,7 @@ def test_a_name_that_nobody_has_yet_is_waited_for(child: Start) -> None:
     assert waiting.result() == (1, True)
 
 
-def test_a_name_that_nobody_has() -> None:
+def test_a_name_that_is_not_taken() -> None:
     with pytest.raises(LookupError, match=r"nobody shares anything as 'nothing' \("):
         sync.connect("nothing")
     with pytest.raises(LookupError, match=r"as 'nothing' within 0\.001 s"):
@@ -364,7 +364,7 @@ def share_and_wait(name: str, pipe: Any) -> None:
 def test_a_killed_process_leaves_no_name(child: Start) -> None:
     name = name_of("killed")
     killed = child(share_and_wait, name, talks=True)
-    killed.says()
+    killed.reported()
     killed.kill()
     with pytest.raises(LookupError, match=f"process {killed.pid}, which did, was killed"):
         sync.connect(name)
@@ -388,7 +388,7 @@ def use_in_a_fork(queue: Any) -> Any:
     return queue.dequeue(), queue.aio.name
 
 
-def test_a_fork_of_a_client_connects_anew(child: Start) -> None:
+def test_a_fork_of_a_client_connects_again(child: Start) -> None:
     queue = sync.FIFOQueue(3).share()
     assert child(fork_while_connected, queue).result() == ["first", "second"]
 

@@ -42,7 +42,7 @@ class Watched:
         self.unpickled.append(threading.current_thread().name)
 
 
-def who_unpickles(queue: Any) -> Any:
+def unpickling_thread(queue: Any) -> Any:
     queue.dequeue()
     queue.enqueue(Watched())
     return Watched.unpickled, Watched.pickled
@@ -53,7 +53,7 @@ def test_only_callers_run_code_of_the_user(child: Start) -> None:
     Watched.unpickled.clear()
     queue = sync.FIFOQueue(3).share()
     queue.enqueue(Watched())
-    there = child(who_unpickles, queue).result()
+    there = child(unpickling_thread, queue).result()
     queue.dequeue()
     assert set(there[0] + there[1]) == {"MainThread"}
     assert set(Watched.pickled + Watched.unpickled) == {"MainThread"}
@@ -104,7 +104,7 @@ def test_what_was_in_before_and_cannot_be_pickled(child: Start) -> None:
     assert queue.dequeue() is lock
 
 
-def test_an_element_that_nobody_can_unpickle_is_set_aside(
+def test_an_element_that_no_process_can_unpickle_is_set_aside(
     child: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = sync.FIFOQueue(5, name="jobs").share()
@@ -132,7 +132,7 @@ def take_batches(queue: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", [sync.FIFOQueue, sync.PriorityQueue])
-def test_a_batch_with_an_element_that_nobody_can_unpickle(child: Start, kind: Any) -> None:
+def test_a_batch_with_an_element_that_no_process_can_unpickle(child: Start, kind: Any) -> None:
     queue = kind(5).share()
     elements: list[Any] = [0, Unreadable(), 2, 3]
     if kind is sync.PriorityQueue:
@@ -146,14 +146,14 @@ def test_a_batch_with_an_element_that_nobody_can_unpickle(child: Start, kind: An
 class Slow:
     """An object whose unpickling waits until another thread lets it."""
 
-    may_go_on = threading.Event()
+    may_continue = threading.Event()
 
     def __reduce__(self) -> Any:
         return Slow.wait, ()
 
     @staticmethod
     def wait() -> str:
-        Slow.may_go_on.wait(20)
+        Slow.may_continue.wait(20)
         return "unpickled"
 
 
@@ -163,12 +163,12 @@ def take_slowly(queue: Any) -> Any:
     thread.start()
     spin_until(lambda: queue.statistics().granted == 1)
     queue.enqueue("of another caller")  # neither the owner nor this process waits
-    Slow.may_go_on.set()
+    Slow.may_continue.set()
     thread.join()
     return found
 
 
-def test_an_object_that_is_slow_to_unpickle_stops_nobody_else(child: Start) -> None:
+def test_an_object_that_is_slow_to_unpickle_stops_no_other_caller(child: Start) -> None:
     queue = sync.FIFOQueue(5).share()
     queue.enqueue(Slow())
     assert child(take_slowly, queue).result() == ["unpickled"]

@@ -74,7 +74,8 @@ def seeded(seed: int = 7) -> torch.Generator:
 
 def own_threads() -> list[str]:
     """The names of the threads that loaders have started and that run."""
-    return [thread.name for thread in threading.enumerate() if "aioqueue" in thread.name]
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if "aioqueue" in name and "aioqueue-shar" not in name]
 
 
 def no_thread_is_left() -> None:

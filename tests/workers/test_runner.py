@@ -22,7 +22,8 @@ import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.sources.kinds.sequences import items, numbers
 from aioqueue.sources.shuffling import rng
-from aioqueue.workers.options import Retry, per_second
+from aioqueue.workers.options import Retry
+from aioqueue.workers.rates import per_second
 from aioqueue.workers.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from tests.kit.functions import double, negative_too, noise
 from tests.kit.preparing import Runner, drained, failures_of, in_loop, prepared, stand_in

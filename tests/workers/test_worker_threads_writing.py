@@ -45,12 +45,12 @@ class Slow:
 
     def __init__(self, at: int) -> None:
         self.at = at
-        self.is_there, self.may_go_on = threading.Event(), threading.Event()
+        self.is_there, self.may_continue = threading.Event(), threading.Event()
 
     def __call__(self, i: int) -> Made:
         if i == self.at:
             self.is_there.set()
-            assert self.may_go_on.wait(60)
+            assert self.may_continue.wait(60)
         return make(i)
 
 
@@ -73,7 +73,7 @@ class TestExamplesThatAreKeptBack:
         self.slow, _, self.coord = slow_at_one_kept_back(self.queue_, request.param)
         self.workers = request.param
         yield self.queue_
-        self.slow.may_go_on.set()
+        self.slow.may_continue.set()
         self.coord.request_stop()
         self.coord.join()
 
@@ -122,7 +122,7 @@ class TestExamplesThatAreKeptBack:
         thread = threading.Thread(target=lambda: taken.append(queue.dequeue_many(101, timeout=60)))
         thread.start()
         spin_until(lambda: queue.statistics().waiting_dequeues or taken)
-        self.slow.may_go_on.set()
+        self.slow.may_continue.set()
         thread.join(60)
         assert len(taken[0][1]) == 101
 
@@ -245,7 +245,7 @@ def test_a_join_waits_for_what_was_written() -> None:
     slow, _, coord = slow_at_one_kept_back(queue)
     queue.dequeue_many(queue.size())
     queue.task_done(100)
-    slow.may_go_on.set()
+    slow.may_continue.set()
     spin_until(lambda: queue.size() > 100)
     with pytest.raises(aioqueue.DeadlineExceededError):
         queue.join(timeout=0)

@@ -60,7 +60,7 @@ def send_what_cannot_be_handled(address: Any) -> None:
             pass
 
 
-def ask_when_told(queue: Any, pipe: Any) -> int:
+def ask_on_request(queue: Any, pipe: Any) -> int:
     queue.size()
     pipe.send("connected")
     pipe.recv()
@@ -74,8 +74,8 @@ def test_a_message_that_cannot_be_handled_drops_its_client_only(
 ) -> None:
     queue = sync.FIFOQueue(3).share()
     queue.enqueue(1)
-    other = child(ask_when_told, queue, talks=True)
-    assert other.says() == "connected"
+    other = child(ask_on_request, queue, talks=True)
+    assert other.reported() == "connected"
     child(send_what_cannot_be_handled, owner.server().address).result()
     assert "could not be handled" in caplog.text
     other.pipe.send("ask")
@@ -186,7 +186,7 @@ def descriptors_left(n: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def size_of_when_told(queue: Any, pipe: Any) -> int:
+def size_of_on_request(queue: Any, pipe: Any) -> int:
     pipe.recv()
     pipe.send("asks")
     size: int = queue.size()
@@ -200,9 +200,9 @@ def test_an_owner_without_descriptors_welcomes_clients_later(
     """Others are served meanwhile."""
     queue = sync.FIFOQueue(3).share()
     queue.enqueue(1)
-    old = child(ask_when_told, queue, talks=True)
-    assert old.says() == "connected"
-    new = child(size_of_when_told, queue, talks=True)
+    old = child(ask_on_request, queue, talks=True)
+    assert old.reported() == "connected"
+    new = child(size_of_on_request, queue, talks=True)
     serving = owner.server()
     paused = threading.Event()
     pause = serving.call_later
@@ -214,7 +214,7 @@ def test_an_owner_without_descriptors_welcomes_clients_later(
     monkeypatch.setattr(serving, "call_later", note_pause)
     with descriptors_left(spare):
         new.pipe.send("ask")
-        assert new.says() == "asks"
+        assert new.reported() == "asks"
         spin_until(lambda: paused.is_set() or len(serving.clients) == 2)
         old.pipe.send("ask")
         assert old.result() == 1
@@ -258,7 +258,7 @@ def put_and_forget(queue: Any) -> int:
     return size
 
 
-def test_an_answer_that_nobody_waits_for_is_dropped(child: Start) -> None:
+def test_an_answer_that_no_caller_waits_for_is_dropped(child: Start) -> None:
     queue = sync.FIFOQueue(3).share()
     assert child(put_and_forget, queue).result() == 1
     assert memory.blocks_of(memoryview(b"\1")) == ()
