@@ -108,8 +108,8 @@ def remove_stale_files(private: Path) -> None:
 def remove_files_of(path: str) -> None:
     """Remove what an owner that was killed has left: its socket and its names.
 
-    A connection may also end while the owner lives, for want of descriptors or by a message that is
-    none. Then its socket stays: others connect to it.
+    A connection may also end while the owner lives, for want of descriptors or by a message that
+    it refuses. Then its socket stays: others connect to it.
     """
     with contextlib.suppress(OSError, ValueError, OverflowError):
         if not _is_alive(int(Path(path).name.partition("-")[0])):
