@@ -39,10 +39,10 @@ class Arrivals:
     __slots__ = ("columns", "filled", "joined", "limit", "marks", "rows", "taken")
 
     def __init__(self, columns: Columns, rows: int, marks: list[None], joined: Joined) -> None:
-        self.columns = columns
-        self.rows = rows
+        self.columns: Columns = columns
+        self.rows: int = rows
         self.joined: Joined = joined
-        self.marks = marks
+        self.marks: list[None] = marks
         self.filled: int = 0
         self.taken: int = 0
         self.limit: int = 1

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
@@ -128,11 +129,13 @@ class _ChildGroup:
     """A group, as far as its calls need it."""
 
     def __init__(self, ordinal: int, prompt: Any, *, is_evaluation: bool) -> None:
-        self.ordinal = ordinal
-        self.prompt = _Prompt(prompt)
-        self.is_evaluation = is_evaluation
+        self.ordinal: int = ordinal
+        self.prompt: _Prompt = _Prompt(prompt)
+        self.is_evaluation: bool = is_evaluation
         owner = Owner(threading.current_thread())  # the process of the trainer knows who waits
-        self.payload = _Payload(Evaluation(ordinal, None, None, owner) if is_evaluation else None)
+        self.payload: _Payload = _Payload(
+            Evaluation(ordinal, None, None, owner) if is_evaluation else None
+        )
 
 
 class _ChildCall:
@@ -147,13 +150,13 @@ class _ChildCall:
     __slots__ = ("attempt", "group", "index", "is_current", "is_placed", "number", "version")
 
     def __init__(self, number: int, group: _ChildGroup, index: int, attempt: int) -> None:
-        self.number = number
-        self.group = group
-        self.index = index
-        self.attempt = attempt
-        self.version = 0
-        self.is_current = True
-        self.is_placed = False
+        self.number: int = number
+        self.group: _ChildGroup = group
+        self.index: int = index
+        self.attempt: int = attempt
+        self.version: int = 0
+        self.is_current: bool = True
+        self.is_placed: bool = False
 
 
 class _ChildReports:
@@ -176,13 +179,13 @@ class ChildCore:
         publication_over: open while the gate is.
     """
 
-    describe_call = staticmethod(RolloutCore.describe_call)
+    describe_call: Callable[..., str] = staticmethod(RolloutCore.describe_call)
     first_ordinal = 0
 
     def __init__(self, begin: ChildSetup, channel: Channel, arena: Arena) -> None:
         self.name: Final = begin.name
         self.seed: Final = begin.seed
-        self.version = begin.version
+        self.version: int = begin.version
         self.machine: Final = _ChildReports(self)
         self.calls: dict[_ChildCall, float] = {}
         self.publication_over: Final = Gate()

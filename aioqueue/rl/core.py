@@ -254,7 +254,7 @@ class RolloutCore:
         """The ordinal of the prompt that the reader gives first."""
         self.most_threads: int | None = None
         self._reopens = False
-        self.is_revoking = False
+        self.is_revoking: bool = False
         """Whether a publication waits for other processes, in which nothing may start."""
         self._children: list[CallsElsewhere] = []
         self._revoked: set[CallsElsewhere] = set()

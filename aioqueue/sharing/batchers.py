@@ -161,8 +161,8 @@ class CallOfHandle(Request):
 
     def __init__(self, value: Any, host: RemoteBatcherCore, waker: Waker) -> None:
         super().__init__(value, host, waker)  # type: ignore[arg-type]
-        self.number = 0
-        self.thing = host.thing
+        self.number: int = 0
+        self.thing: int = host.thing
         self.priority: int | None = None
         self.connection: SharingConnection | None = None
         self._kind = 0
@@ -274,8 +274,9 @@ class RemoteBatcherCore:
         self._address = address
         self._description = description
         self._lock = threading.RLock()  # guards the state of every call
-        self.aio, self.sync = _OtherLine(self), _OtherLineOfThreads(self)
-        self.shared = Shared(address, thing, description)
+        self.aio: _OtherLine = _OtherLine(self)
+        self.sync: _OtherLineOfThreads = _OtherLineOfThreads(self)
+        self.shared: Shared = Shared(address, thing, description)
         note_for_forks(self)
 
     def _was_forked(self) -> None:
@@ -510,6 +511,7 @@ class RemoteRequest(Request):
         self.number = number
         self.failure: bytes | None = None
         self.put: Put | None = None
+        self.priority: int | None
         self.priority, self._carrier, self._nbytes = head
         self._sealed: Any = sealed
         self.is_examined = False
@@ -618,8 +620,8 @@ class BatcherService:
         self.server = server
         self.face = face
         self.number = 0
-        self.label = str(core)
-        self.description = BatcherDescription(
+        self.label: str = str(core)
+        self.description: BatcherDescription = BatcherDescription(
             core.name,
             core.max_batch,
             core.takes_contexts,
@@ -628,7 +630,7 @@ class BatcherService:
             core.aio._core.kind,
         )
         self._core = core
-        self.waker = _Waker(self)
+        self.waker: _Waker = _Waker(self)
         self._requests: set[RemoteRequest] = set()
         self._lock = threading.Lock()  # guards what follows
         self._to_examine: deque[RemoteRequest] = deque()

@@ -106,10 +106,10 @@ class SharingConnection:
             peer = Peer(0)
             peer.pid = address.pid
             raise died_error("the process that shares it", peer) from None
-        self.socket = FrameSocket(connected)
-        self.peer = Peer(peer_pid(connected) or address.pid)
+        self.socket: FrameSocket = FrameSocket(connected)
+        self.peer: Peer = Peer(peer_pid(connected) or address.pid)
         self.memory: SharedMemory | None = None
-        self.ended_here = False
+        self.ended_here: bool = False
         self._lock = machine_lock()  # guards what follows
         self._calls: dict[int, SentCall] = {}  # those that expect an answer, by slot: see `memory`
         self._held: set[int] = set()  # slots of calls that were answered, and are not settled
@@ -118,7 +118,7 @@ class SharingConnection:
         self._to_free: list[int] = []
         self._corking: EventLoop | None = None  # which is about to `_uncork`
         self._is_thread_armed = False  # whether the thread sends these lists within a moment
-        self.reading_thread = 0  # the blocked caller that reads
+        self.reading_thread: int = 0  # the blocked caller that reads
         self._has_reader = True  # whether somebody has the reading role: at first, the thread
         self.listeners: dict[int, Callable[[memoryview], object]] = {}  # of news, by object
         self._when_flushed: list[Callable[[], bool]] = []
@@ -711,7 +711,7 @@ class CallerWaker:
     __slots__ = ("_asleep", "_connection", "_reader", "two_step")
 
     def __init__(self, connection: SharingConnection) -> None:
-        self.two_step = True
+        self.two_step: bool = True
         self._connection = connection
         self._asleep = threading.Lock()
         self._asleep.acquire()
@@ -774,12 +774,12 @@ class ImmediateCall:
 
     def __init__(self, connection: SharingConnection, thing: int) -> None:
         self._connection = connection
-        self.thing = thing
-        self.number = 0
+        self.thing: int = thing
+        self.number: int = 0
         self._kind = 0
         self._body: Any = b""
-        self.has_ended = False
-        self.waker = CallerWaker(connection)
+        self.has_ended: bool = False
+        self.waker: CallerWaker = CallerWaker(connection)
 
     def answered(self, kind: int, body: memoryview) -> None:
         self._kind, self._body = kind, body

@@ -333,7 +333,7 @@ class CoordinatorService:
     """
 
     def __init__(self, server: Server, core: OwnerCore, options: CoordinatorOptions) -> None:
-        self.label = options.label
+        self.label: str = options.label
         self._server = server
         self._core = weakref.ref(core)
         self._kept: OwnerCore | None = None  # while other processes take part

@@ -104,7 +104,7 @@ class FrameSocket:
         self._lock = machine_lock()  # guards what is to be sent
         self._outgoing: deque[memoryview] = deque()
         self._late: deque[bytes] = deque()  # sent by handlers that have interrupted a `send`
-        self.outgoing_bytes = 0
+        self.outgoing_bytes: int = 0
         self._sent: list[int] = []
         self._corked: list[bytes] = []  # whole frames, which go with the next ones
         self._parts: deque[bytes] = deque()  # read, and not yet taken apart
@@ -113,7 +113,7 @@ class FrameSocket:
         self._large: bytearray | None = None  # the body of a large frame, as far as it has come
         self._large_filled = 0
         self._large_head = (0, 0, 0)
-        self.is_closed = False
+        self.is_closed: bool = False
 
     def fileno(self) -> int:
         return self.socket.fileno()

@@ -153,7 +153,7 @@ class LatestService:
     def __init__(self, core: SharedLatestCore, server: Server) -> None:
         self.core = core
         self.server = server
-        self.label = str(core)
+        self.label: str = str(core)
         self.number = 0
         self._faces: dict[World, weakref.ref[Any]] = {}
         # The version that each client has got last.

@@ -129,9 +129,9 @@ class ConnectedClient:
     def __init__(self, server: Server, connection: socket.socket) -> None:
         self._server = server
         # Until it has introduced itself: who knows who connects.
-        self.socket = FrameSocket(connection, frames.LONGEST_HELLO)
-        self.peer = Peer(peer_pid(connection))
-        self.pid = self.peer.pid
+        self.socket: FrameSocket = FrameSocket(connection, frames.LONGEST_HELLO)
+        self.peer: Peer = Peer(peer_pid(connection))
+        self.pid: int = self.peer.pid
         self.calls: dict[int, Any] = {}
         self.services: set[Service] = set()
         self.memory: SharedMemory | None = None
@@ -240,7 +240,7 @@ class Server:
         self._names: dict[str, addresses.Name] = {}
         self._lock = threading.Lock()  # guards the services and names
         self._listener, path = addresses.listening_socket()
-        self.address = Address(path, os.urandom(16).hex(), os.getpid())
+        self.address: Address = Address(path, os.urandom(16).hex(), os.getpid())
         self._unwelcomed: socket.socket | None = None  # accepted, without descriptors to serve it
         self._is_pausing = False  # whether nobody is accepted for a moment
         self._selector = selectors.DefaultSelector()

@@ -360,8 +360,8 @@ class QueueService:
     def __init__(self, core: QueueCore, server: Server) -> None:
         self.core = core
         self.server = server
-        self.machine = core.machine
-        self.label = core.label
+        self.machine: Machine = core.machine
+        self.label: str = core.label
         self.number = 0
         self._spec: Any = core.spec
         self._is_of_objects = type(_inner(core.spec)) is ObjectSpec
@@ -841,20 +841,21 @@ class AttemptCall:
     def __init__(
         self, machine: RemoteMachine, connection: SharingConnection, attempt: Attempt
     ) -> None:
-        self.machine = machine
-        self.connection = connection
-        self.attempt = attempt
-        self.thing = machine.thing
-        self.number = 0
-        self.kind = 0  # of the answer; 0: none has come
+        self.machine: RemoteMachine = machine
+        self.connection: SharingConnection = connection
+        self.attempt: Attempt = attempt
+        self.thing: int = machine.thing
+        self.number: int = 0
+        self.kind: int = 0  # of the answer; 0: none has come
         self.body: Any = b""
         self.word: bytes | None = None  # what has become of it after it was cancelled
         self.caller: Any = None  # a reference to the presence of its caller
-        self.is_cancelled = False  # whether the owner was asked to end it
-        self.is_refused = False  # whether it would have had to wait, and must not
-        self.size = 0  # how many bytes it has sent, as long as the owner has not answered
+        self.is_cancelled: bool = False  # whether the owner was asked to end it
+        self.is_refused: bool = False  # whether it would have had to wait, and must not
+        self.size: int = 0  # how many bytes it has sent, as long as the owner has not answered
         self.settlement: Settlement | None = None
-        self.unreadable = b""  # the rows that its caller could not unpickle, as CANCEL reports them
+        # The rows that its caller could not unpickle, as CANCEL reports them.
+        self.unreadable: bytes = b""
 
     def answered(self, kind: int, body: memoryview) -> None:
         if kind == frames.SETTLED:
@@ -903,7 +904,7 @@ class RemoteStorage:
     """
 
     progressive = True
-    returned = ()
+    returned: tuple[()] = ()
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
@@ -942,15 +943,15 @@ class RemoteMachine:
     """
 
     observers: tuple[Callable[[], object], ...] = ()
-    max_rows = float("inf")  # the owner checks
+    max_rows: float = float("inf")  # the owner checks
 
     def __init__(self, address: Address, thing: int, description: QueueDescription) -> None:
         self.address = address
         self.thing = thing
-        self.kind = description.kind
-        self.name = description.name
-        self.max_bytes = description.max_bytes
-        self.storage = RemoteStorage(description.spec)
+        self.kind: str = description.kind
+        self.name: str = description.name
+        self.max_bytes: int | None = description.max_bytes
+        self.storage: RemoteStorage = RemoteStorage(description.spec)
         self._spec = description.spec
         self._sealing = (
             SealingSpec(description.spec) if sealing.has_objects(description.spec) else None

@@ -10,13 +10,17 @@ from __future__ import annotations
 import pickle
 import pickletools
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from aioqueue.core.elements.spec import Columns, Row, Spec
 from aioqueue.core.storage.sized import size_of
 from aioqueue.sharing.memory import LARGE, Parts
+
+if TYPE_CHECKING:
+    from aioqueue.core.elements.component import Component
+    from aioqueue.core.elements.structure import Structure
 
 _PLAIN: Final = frozenset((int, float, str, bytes, bool, type(None), complex))
 _CONTAINERS: Final = frozenset((tuple, list, dict))
@@ -35,10 +39,10 @@ class Sealed:
     __slots__ = ("buffers", "data", "failures", "nbytes")
 
     def __init__(self, data: bytes, buffers: Sequence[Any] = (), nbytes: int = 0) -> None:
-        self.data = data
-        self.buffers = buffers
-        self.nbytes = nbytes
-        self.failures = 0
+        self.data: bytes = data
+        self.buffers: Sequence[Any] = buffers
+        self.nbytes: int = nbytes
+        self.failures: int = 0
 
     def __repr__(self) -> str:
         return f"<a pickled object of {self.nbytes} bytes>"
@@ -158,12 +162,12 @@ class SealingSpec:
 
     def __init__(self, spec: Spec) -> None:
         self.inner = spec
-        self.components = spec.components
-        self.batchable = spec.batchable
-        self.rows_private = spec.rows_private
-        self.ragged = spec.ragged
-        self.names = spec.names
-        self.structure = spec.structure
+        self.components: tuple[Component, ...] | None = spec.components
+        self.batchable: bool = spec.batchable
+        self.rows_private: bool = spec.rows_private
+        self.ragged: bool = spec.ragged
+        self.names: list[str] = spec.names
+        self.structure: Structure | None = spec.structure
         objects = object_places(spec)
         if spec.components is None:
             of_objects = spec.row_is_identity

@@ -82,7 +82,7 @@ class WorkerStream:
             )
         ]
         into._core.series_name = replies._core.series_name = QUEUE_NAME
-        self.stage = self._runners[0]._stage
+        self.stage: Any = self._runners[0]._stage
         if pin is not None:
             pinned = _Pinned(pin)
             self._runners.append(_prepare(into, pinned, into=replies, workers=1, ordered=True))

@@ -176,7 +176,7 @@ class PreparingProcess(WorkerProcess):
         gauge.name = self.name
         gauge.get_item = self._item
 
-    pickled = staticmethod(partial(pickle.dumps, protocol=5))  # no Python call for each item
+    pickled: Any = staticmethod(partial(pickle.dumps, protocol=5))  # no Python call for each item
 
     def send(self, chunk: list[Sent]) -> None:
         """Send items, and the places in the arena that were freed meanwhile."""
