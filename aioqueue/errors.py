@@ -74,6 +74,7 @@ __all__ = (
     "out_of_range_error",
     "queue_label",
     "rebuild_exception",
+    "sent_as",
     "set_cause",
     "with_article",
     "without_frames",

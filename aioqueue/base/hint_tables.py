@@ -663,10 +663,6 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             ("accept", "RolloutQueue(prompts, batch_size=64, accept=score)"),
         ),
         **_each("dataset data source", ("prompts", "RolloutQueue(prompts, batch_size=64)")),
-        **_each(
-            "process in_process use_process subprocess multiprocessing",
-            ("where of generate", 'rollouts.generate(function, where="process")'),
-        ),
     },
 }
 """What is written here instead of a keyword argument, by what was called."""

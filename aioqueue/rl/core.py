@@ -256,7 +256,7 @@ class RolloutCore:
         self._reopens = False
         self.is_revoking: bool = False
         """Whether a publication waits for other processes, in which nothing may start."""
-        self._children: list[CallsElsewhere] = []
+        self._generating_children: list[CallsElsewhere] = []
         self._revoked: set[CallsElsewhere] = set()
         """Those that have not confirmed it."""
         self._turned_away: list[RolloutCall] = []
@@ -784,7 +784,7 @@ class RolloutCore:
 
     def _revoke(self, publisher: Publisher) -> Effects:
         self.is_revoking = True
-        for child in self._children:
+        for child in self._generating_children:
             turned_away = child.revoke(is_parking=publisher.drain != "ended")
             if turned_away is None:
                 self._revoked.add(child)
@@ -827,7 +827,7 @@ class RolloutCore:
         self.apply(self._add_child, child)
 
     def _add_child(self, child: CallsElsewhere) -> Effects:
-        self._children.append(child)
+        self._generating_children.append(child)
         return NOTHING
 
     def remove_child(self, child: CallsElsewhere) -> None:
@@ -835,12 +835,12 @@ class RolloutCore:
         self.child_closed(child)
 
     def _remove_child(self, child: CallsElsewhere) -> Effects:
-        self._children.remove(child)
+        self._generating_children.remove(child)
         return NOTHING
 
     def limit_changed(self) -> None:
         """Report the limit of the machine to other processes, which keep it."""
-        for child in self._children.copy():
+        for child in self._generating_children.copy():
             child.set_limit(self.machine.limit)
 
     def end_publisher(self, publisher: Publisher, version: int | None) -> None:
@@ -864,7 +864,7 @@ class RolloutCore:
         if is_paused or self.is_revoking:
             self.is_revoking = False
             self._revoked.clear()
-            for child in self._children:
+            for child in self._generating_children:
                 child.reopen(self.machine.version)
         self._next_publisher()
         return effects

@@ -135,6 +135,11 @@ class InFlightWindow:
 
     @property
     def taken(self) -> int:
+        """The number of items that workers have taken or ask for, and that have not left."""
+        return max(0, self.items - len(self.ahead))
+
+    @property
+    def held(self) -> int:
         """The number of items that workers have taken and that have not left."""
         return max(0, self.items - len(self.ahead) - self.asked)
 

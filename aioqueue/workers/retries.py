@@ -329,7 +329,7 @@ class PrepareProgress:
             progress.retried,
             progress.skipped,
             progress.left_out,
-            progress.in_flight,
+            self._window.held,
             progress.workers_died,
             f"; skipped first was {first}" if first else "",
         )
