@@ -630,6 +630,11 @@ def test_an_explanation_covers_all_processes(coord: Any, start: Start) -> None:
 # What a monitor counts.
 
 
+def delivered_in_all(monitor: Any) -> int:
+    monitor._ask_elsewhere(wait=True)
+    return sum(stage.delivered for stage in monitor.snapshot().stages)
+
+
 @pytest.mark.parametrize("ends", [False, True], ids=["running", "ended"])
 def test_the_numbers_of_all_processes_add_up(coord: Any, start: Start, ends: bool) -> None:
     shared: Any = sync.FIFOQueue(100, name="shared")
@@ -641,8 +646,9 @@ def test_the_numbers_of_all_processes_add_up(coord: Any, start: Start, ends: boo
             one.answer(shared)
         for one in started:
             one.reported()
+        # A process that is busy may answer the next question only.
+        spin_until(lambda: delivered_in_all(monitor) == 20)
         if ends:
-            monitor._ask_elsewhere(wait=True)
             coord.request_stop()
             for one in started:
                 one.answer()
