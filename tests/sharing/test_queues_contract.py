@@ -68,6 +68,7 @@ BODIES = [
 
 def cases() -> Any:
     """Each body in each world that it fits; all kinds of queues in the first one."""
+    turns = itertools.count()
     for parameter, world in itertools.product(BODIES, PROCESS_WORLDS):
         body: Body = parameter.values[0]
         if body.needs_tasks and world is ThreadProcessWorld:
@@ -75,7 +76,10 @@ def cases() -> Any:
         kinds = KINDS if "kind" in body.parameters and world is PROCESS_WORLDS[0] else KINDS[:1]
         for kind in kinds:
             name = f"{world.name}-{kind.name}" if len(kinds) > 1 else world.name
-            yield pytest.param(world, body, kind, id=f"{parameter.id}-{name}")
+            # Threads, and each kind of queue on asyncio in turn, show nearly all.
+            is_usual = world is ThreadProcessWorld or next(turns) % (4 * len(PROCESS_WORLDS)) == 0
+            marks = () if is_usual else pytest.mark.long
+            yield pytest.param(world, body, kind, id=f"{parameter.id}-{name}", marks=marks)
 
 
 def waiting_joins(queue: Any) -> int:
