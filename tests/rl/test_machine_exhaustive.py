@@ -30,11 +30,18 @@ QUICK = frozenset(
 """Worlds with a few hundred states, for every run of the suite."""
 
 
+def marks_of(number: int, setting: Setting) -> list[pytest.MarkDecorator]:
+    """The command above explores all of them in some minutes; ``--run-slow`` does, too."""
+    if setting.name in QUICK:
+        return []
+    return [pytest.mark.slow] if number % 12 == 0 else [pytest.mark.slow, pytest.mark.long]
+
+
 @pytest.mark.parametrize(
     "setting",
     [
-        pytest.param(one, id=one.name, marks=[] if one.name in QUICK else [pytest.mark.slow])
-        for one in SETTINGS
+        pytest.param(one, id=one.name, marks=marks_of(number, one))
+        for number, one in enumerate(SETTINGS)
     ],
 )
 def test_no_order_of_events_breaks_a_guarantee(setting: Setting) -> None:

@@ -15,7 +15,10 @@ from aioqueue.errors import DeadlineExceededError
 from tests.kit.bodies import Body, bodies_of
 from tests.kit.owners import PROCESS_WORLDS, InAnotherProcess, Owner, ThreadProcessWorld
 from tests.kit.worlds import KINDS, Kind
-from tests.queues import (
+
+pytest.importorskip("trio", reason="trio is not installed")
+
+from tests.queues import (  # they import trio
     test_queue_core,
     test_queue_core_bad_input,
     test_queue_core_cancellation,
