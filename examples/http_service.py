@@ -39,7 +39,7 @@ from aioqueue.asgi import CancelOnDisconnect
 from aioqueue.prometheus import BatcherCollector
 
 FEATURES = 3
-PATIENCE = 5.0  # seconds after which a client is told that it takes too long
+PATIENCE = 5.0  # seconds; then the client gets 504
 
 Model = Callable[[list[Any]], list[Any]]
 
@@ -50,7 +50,7 @@ def slow_sum(seconds: float) -> Model:
     def score(rows: list[Any]) -> list[Any]:
         time.sleep(seconds)
         totals = np.stack(rows).sum(axis=1)
-        # What is wrong with one row is told to its client alone.
+        # An error in one row reaches the client of that row alone.
         return [
             float(total) if np.isfinite(total) else ValueError("the score is not a number")
             for total in totals

@@ -84,7 +84,7 @@ def write_corpus(folder: Path) -> int:
 def tokenize(document: dict[str, Any]) -> Example:
     """The tokens of a document. (A hash of each word: use the tokenizer of your model.)
 
-    ``place`` is for the check at the end: it says which token of which document this is.
+    ``place`` is for the check at the end: it names the document and the token in it.
     """
     words = re.findall(r"\w+|[^\w\s]", document["text"])
     tokens = [1 + zlib.crc32(word.encode()) % (VOCABULARY - 1) for word in words]
@@ -202,7 +202,7 @@ def launch(
 
 
 def last_step(folder: Path, ranks: int) -> int:
-    """The last step of which all ranks have saved a checkpoint."""
+    """The last step for which all ranks have saved a checkpoint."""
     steps = [int(path.name.rpartition("-")[2]) for path in folder.glob(f"ranks-{ranks}-step-*")]
     return max(
         step

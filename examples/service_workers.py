@@ -50,7 +50,7 @@ from aioqueue.asgi import CancelOnDisconnect
 from aioqueue.prometheus import BatcherCollector
 
 FEATURES = 3
-PATIENCE = 5.0  # seconds after which a client is told that it takes too long
+PATIENCE = 5.0  # seconds; then the client gets 504
 NAME = "SCORE_BATCHER"
 """The environment variable that tells the web workers the name of the batcher."""
 
@@ -64,7 +64,7 @@ class Model:
     def __call__(self, rows: list[Any]) -> list[Any]:
         time.sleep(self.seconds)
         totals = np.stack(rows).sum(axis=1)
-        # What is wrong with one row is told to its client alone.
+        # An error in one row reaches the client of that row alone.
         return [
             float(total) if np.isfinite(total) else ValueError("the score is not a number")
             for total in totals

@@ -96,7 +96,7 @@ class Totals:
 
     def __str__(self) -> str:
         return (
-            f"{self.rounds} rounds: {self.rows} rows, of which {self.missing} went with a consumer"
+            f"{self.rounds} rounds: {self.rows} rows; {self.missing} of them went with a consumer"
             f" that was acknowledging them, and {self.twice} came twice for that reason;"
             f" {self.owners} owners killed, {self.reports} reports of that within"
             f" {self.slowest:.2f} s"

@@ -845,51 +845,86 @@ class RolloutQueue(RolloutQueueMethods[P, R]):
             return [evaluation.group for evaluation in evaluations if evaluation.group is not None]
 
 
-class AsyncRolloutBatches(Generic[P, R]):
-    """An async iterator over the batches of a `RolloutQueue`."""
+class _RolloutSteps(Generic[P, R]):
+    """What iterating over batches means, in either face."""
 
-    def __init__(self, rollouts: RolloutQueue[P, R], steps: int | None, auto_done: bool) -> None:
-        self._rollouts = rollouts
+    def __init__(
+        self, rollouts: RolloutQueueFace[P, R], steps: int | None, auto_done: bool
+    ) -> None:
         self._steps = steps
         self._auto_done = auto_done
+        self._face = rollouts
         self._last: Batch[P, R] | None = None
 
     def __repr__(self) -> str:
-        return f"<batches of {self._rollouts!r}>"
+        return f"<batches of {self._face!r}>"
+
+    def _is_over(self) -> bool:
+        """Mark the last batch done, if that is wanted; return whether it was the last of all."""
+        last, self._last = self._last, None
+        if last is not None and self._auto_done:
+            last.done()
+        return self._steps is not None and self._face.step >= self._steps
+
+    def _note(self, batch: Batch[P, R] | None) -> Batch[P, R] | None:
+        """Keep a batch as the last one. If there is none, raise the error that ended the run."""
+        error = self._face._core.machine.error
+        if batch is None and error is not None:
+            raise error
+        self._last = batch
+        return batch
+
+
+class AsyncRolloutBatches(_RolloutSteps[P, R]):
+    """An async iterator over the batches of a `RolloutQueue`."""
+
+    _face: RolloutQueue[P, R]
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Batch[P, R]:
         with SHORTENED:
-            rollouts = self._rollouts
-            last, self._last = self._last, None
-            if last is not None and self._auto_done:
-                last.done()
-            if self._steps is not None and rollouts.step >= self._steps:
+            if self._is_over():
                 raise StopAsyncIteration
-            batch = await rollouts._take("to ask for the next batch")
+            batch = self._note(await self._face._take("to ask for the next batch"))
             if batch is None:
-                if rollouts._core.machine.error is not None:
-                    raise rollouts._core.machine.error
                 raise StopAsyncIteration
-            self._last = batch
             return batch
 
 
-class AsyncPublishing:
-    """The context manager of `RolloutQueue.publishing`."""
+class _Gate:
+    """A block in which weights are published, in either face."""
 
     def __init__(
-        self, rollouts: RolloutQueue[Any, Any], weights: Any, drain: Any, steps: Any
+        self, rollouts: RolloutQueueMethods[Any, Any], weights: Any, drain: Any, steps: Any
     ) -> None:
-        self._rollouts = rollouts
+        self._rollouts: RolloutQueueMethods[Any, Any] = rollouts
         self._core = rollouts._core
         self._weights = weights
         self._drain = drain
         self._steps = steps
         self._publisher: Publisher | None = None
         self._publication = Publication(0, 0)
+
+    def _end(self, error: BaseException | None) -> None:
+        """End the block. Only a block without an error publishes."""
+        core, publisher = self._core, self._publisher
+        assert publisher is not None
+        version: int | None = None
+        try:
+            if error is None:
+                if self._weights is not _UNSET:
+                    core.policy.publish(self._weights)
+                version = self._publication.version
+        finally:
+            core.end_publisher(publisher, version)
+
+
+class AsyncPublishing(_Gate):
+    """The context manager of `RolloutQueue.publishing`."""
+
+    _rollouts: RolloutQueue[Any, Any]
 
     async def __aenter__(self) -> Publication:
         with SHORTENED:
@@ -916,16 +951,7 @@ class AsyncPublishing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        core, publisher = self._core, self._publisher
-        assert publisher is not None
-        version: int | None = None
-        try:
-            if error is None:
-                if self._weights is not _UNSET:
-                    core.policy.publish(self._weights)
-                version = self._publication.version
-        finally:
-            core.end_publisher(publisher, version)
+        self._end(error)
 
 
 @refuse_block(
@@ -1051,53 +1077,28 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
             return [evaluation.group for evaluation in evaluations if evaluation.group is not None]
 
 
-class RolloutBatches(Generic[P, R]):
+class RolloutBatches(_RolloutSteps[P, R]):
     """An iterator over the batches of a `RolloutQueue`."""
 
-    def __init__(
-        self, rollouts: BlockingRolloutQueue[P, R], steps: int | None, auto_done: bool
-    ) -> None:
-        self._rollouts = rollouts
-        self._steps = steps
-        self._auto_done = auto_done
-        self._last: Batch[P, R] | None = None
-
-    def __repr__(self) -> str:
-        return f"<batches of {self._rollouts!r}>"
+    _face: BlockingRolloutQueue[P, R]
 
     def __iter__(self) -> Iterator[Batch[P, R]]:
         return self
 
     def __next__(self) -> Batch[P, R]:
         with SHORTENED:
-            rollouts = self._rollouts
-            last, self._last = self._last, None
-            if last is not None and self._auto_done:
-                last.done()
-            if self._steps is not None and rollouts.step >= self._steps:
+            if self._is_over():
                 raise StopIteration
-            batch = rollouts._take("to ask for the next batch")
+            batch = self._note(self._face._take("to ask for the next batch"))
             if batch is None:
-                if rollouts._core.machine.error is not None:
-                    raise rollouts._core.machine.error
                 raise StopIteration
-            self._last = batch
             return batch
 
 
-class Publishing:
+class Publishing(_Gate):
     """The context manager of ``rollouts.sync.publishing``."""
 
-    def __init__(
-        self, rollouts: BlockingRolloutQueue[Any, Any], weights: Any, drain: Any, steps: Any
-    ) -> None:
-        self._rollouts = rollouts
-        self._core = rollouts._core
-        self._weights = weights
-        self._drain = drain
-        self._steps = steps
-        self._publisher: Publisher | None = None
-        self._publication = Publication(0, 0)
+    _rollouts: BlockingRolloutQueue[Any, Any]
 
     def __enter__(self) -> Publication:
         with SHORTENED:
@@ -1124,16 +1125,7 @@ class Publishing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        core, publisher = self._core, self._publisher
-        assert publisher is not None
-        version: int | None = None
-        try:
-            if error is None:
-                if self._weights is not _UNSET:
-                    core.policy.publish(self._weights)
-                version = self._publication.version
-        finally:
-            core.end_publisher(publisher, version)
+        self._end(error)
 
 
 describe(RolloutQueue, "aio")

@@ -37,7 +37,7 @@ def machine_of(capacity: int | None = 100, keep: int = 0) -> Machine:
 
 
 class Writer:
-    """Writes rows in steps, each of which another thread may come between."""
+    """Writes rows in steps. Another thread may come between any two."""
 
     def __init__(self, machine: Machine, rows: list[int]) -> None:
         memory = RowMemory(ElementSpec(["int64"], [()]).components, ROWS)

@@ -21,7 +21,7 @@ def odd_or_small(number: int) -> bool:
 
 
 def uneven(rank: int, ranks: int) -> Pipeline[Any]:
-    """Batches of which each rank has another number in an epoch."""
+    """Batches; each rank has another number of them in an epoch."""
     return numbers(40, seed=2).filter(odd_or_small).batch(3).shard(rank, ranks, uneven="allow")
 
 

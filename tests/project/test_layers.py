@@ -470,7 +470,7 @@ value, how large a thing is, how durations are counted, how a function is called
 to await, what names of other libraries lead to, who draws from the program's generators, how a lock
 is let go of, what an exception means, what a worker says of itself, what users read of a failure,
 how a loop is reached, what a task waits for, how many processors there are, how extras are
-installed, how what is exported is told apart; how a skipped item is recorded and how many may be;
+installed, how exports are distinguished; how a skipped item is recorded and how many may be;
 how a stage is measured; and the words in which a stage explains itself. What is built on the core
 would else have to say them again."""
 PROCESSES = {name for name in MODULES if name.startswith("aioqueue.processes.")}

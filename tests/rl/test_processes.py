@@ -273,7 +273,7 @@ class TestABlockedTrainer:
                 function = partial(functions.through, fifo)
                 coordinator.start(rollouts.generate(function, where="process"))
                 batch = rollouts.sync.get()
-                # The slots of two more steps: 32 rollouts, of which two run at once.
+                # The slots of two more steps: 32 rollouts. Two of them run at once.
                 spin_until(lambda: len(rollouts._core.machine.groups) == 12)
                 left = 12 * 4
                 # `poll` has a limit, so that the test fails and does not hang.

@@ -481,5 +481,5 @@ def test_a_plain_function_waits_for_no_clock() -> None:
                 await rollouts.publish()
         return asyncio.get_running_loop().time()
 
-    # Ten steps, of which two are generated at the same time: a timer anywhere would add to it.
+    # Ten steps; two are generated at the same time. A timer anywhere would add to it.
     assert played(main()) == pytest.approx(5, abs=1e-6)

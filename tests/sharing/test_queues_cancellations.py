@@ -390,7 +390,7 @@ class TickError(Exception):
 
 
 def work_under_ticks(queue: Any, seconds: float, pipe: Any) -> Any:
-    """Make calls, each of which a signal handler may interrupt at any moment."""
+    """Make calls. A signal handler may interrupt each of them at any moment."""
     is_armed = False
 
     def tick(*_: object) -> None:

@@ -212,7 +212,7 @@ class TestWhatIsPrivateInTheStandardLibrary:
             ("_get_running_loop", {"worlds/waker.py"}),
             ("popen_forkserver", {"processes/fork_server/client.py"}),
             ("resource_tracker", {"processes/fork_server/bootstrap.py"}),
-            # The public list reaps children that have ended: their codes belong to whoever joins.
+            # The public list reaps children that have ended; the caller that joins needs the code.
             # (In `rl/queue.py`, it is the attribute of an `asyncio.gather`.)
             (
                 "_children",
