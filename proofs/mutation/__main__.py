@@ -184,6 +184,11 @@ class Slot:
         self.answers.close()
 
 
+def short(name: str) -> str:
+    """The path of a file below the package."""
+    return name.removeprefix(f"{PACKAGE}/")
+
+
 class Trial:
     """All files, their mutants, and the tests that reach them.
 
@@ -195,12 +200,11 @@ class Trial:
 
     def __init__(self, work: Path, jobs: int, seconds: float) -> None:
         self.seconds = seconds
-        self.sources: dict[str, Source] = {}
+        self._paths: dict[str, Path] = {}
         for pattern in FILES.split():
             for path in sorted((ROOT / PACKAGE).glob(pattern)):
-                name = path.relative_to(ROOT).as_posix()
-                short = name.removeprefix(f"{PACKAGE}/")
-                self.sources[name] = Source(path.read_text(), short, str(path))
+                self._paths[path.relative_to(ROOT).as_posix()] = path
+        self._sources: dict[str, Source] = {}
         self.work = work
         self.slots = [Slot(number, work / f"slot-{number}") for number in range(jobs)]
         self.tests: dict[str, Any] = {}
@@ -210,6 +214,18 @@ class Trial:
         self._kills: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
+    def source(self, name: str) -> Source:
+        """A file by its path, parsed when it is needed: a list of some mutants parses few."""
+        found = self._sources.get(name)
+        if found is None:
+            path = self._paths[name]
+            found = self._sources[name] = Source(path.read_text(), short(name), str(path))
+        return found
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        return {name: self.source(name) for name in self._paths}
+
     def mutants(self, patterns: list[str]) -> dict[str, list[tuple[int, Mutant]]]:
         """Those whose name or file matches one of the patterns, by file, with their numbers."""
         chosen = {}
@@ -218,9 +234,10 @@ class Trial:
             pattern.partition(":")[0] if "/" in pattern or ":" in pattern else "*"
             for pattern in patterns or ["*"]
         }
-        for name, source in self.sources.items():
-            if not any(fnmatchcase(source.name, file) for file in files):
+        for name in self._paths:
+            if not any(fnmatchcase(short(name), file) for file in files):
                 continue
+            source = self.source(name)
             numbered = list(enumerate(source.mutants))
             if not any(fnmatchcase(source.name, pattern) for pattern in patterns or ["*"]):
                 numbered = [

@@ -6,6 +6,8 @@ import ast
 import functools
 import re
 from collections.abc import Iterator
+from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -51,29 +53,50 @@ class Names:
             names = self.modules[path.relative_to(PACKAGE).as_posix()] = set()
             for statement in tree.body:
                 names |= set(_names_bound_by(statement))
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ClassDef):
-                    self._enter_class(node)
-                elif isinstance(node, ast.arg):
-                    self.others.add(node.arg)
-                elif isinstance(node, ast.Name):
-                    self.others.add(node.id)
-                elif isinstance(node, ast.Import):
-                    self.imported |= {alias.name for alias in node.names}
+            self._read(tree)
 
-    def _enter_class(self, node: ast.ClassDef) -> None:
+    def _read(self, tree: ast.Module) -> None:
+        """Go through a file once, which `ast.walk` would take twice the time for."""
+        # What is to be read, each with the members of the classes around it.
+        todo: list[tuple[Any, tuple[set[str], ...]]] = [(tree, ())]
+        while todo:
+            node, around = todo.pop()
+            kind = type(node)
+            if kind is ast.Name:
+                self.others.add(node.id)
+                continue
+            if kind is ast.Constant:
+                continue
+            if kind is ast.Attribute:
+                if type(node.ctx) is ast.Store:
+                    for members in around:
+                        members.add(node.attr)
+                todo.append((node.value, around))
+                continue
+            if kind is ast.ClassDef:
+                around = (*around, self._enter_class(node))
+            elif kind is ast.arg:
+                self.others.add(node.arg)
+            elif kind is ast.Import:
+                self.imported |= {alias.name for alias in node.names}
+            for field in kind._fields:
+                value = getattr(node, field, None)
+                if type(value) is list:
+                    todo += [(one, around) for one in value if isinstance(one, ast.AST)]
+                elif isinstance(value, ast.AST):
+                    todo.append((value, around))
+
+    def _enter_class(self, node: ast.ClassDef) -> set[str]:
         members = self.members.setdefault(node.name, set())
         for statement in node.body:
             members |= set(_names_bound_by(statement))
             if "__slots__" in _names_bound_by(statement):
                 strings = (one for one in ast.walk(statement) if isinstance(one, ast.Constant))
                 members |= {str(one.value) for one in strings}
-        for one in ast.walk(node):
-            if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store):
-                members.add(one.attr)
         self.bases.setdefault(node.name, set()).update(
             ast.unparse(base).split("[")[0].rpartition(".")[2] for base in node.bases
         )
+        return members
 
     def has(self, owner: str, name: str) -> bool:
         """Whether a class has a member, itself or by its bases."""
@@ -91,7 +114,14 @@ def _names_bound_by(statement: ast.stmt) -> Iterator[str]:
     if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         yield statement.name
         return
-    for node in ast.walk(statement):
+    if isinstance(statement, ast.Expr | ast.Import | ast.ImportFrom):
+        return
+    parts: list[ast.AST] = [statement]
+    if isinstance(statement, ast.Assign):
+        parts = [*statement.targets]  # values are long, and bind nothing that stays
+    elif isinstance(statement, ast.AnnAssign):
+        parts = [statement.target]
+    for node in chain.from_iterable(map(ast.walk, parts)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
 

@@ -155,6 +155,39 @@ class TestParts:
             plain(folder).shard(0, 2, **options)
 
 
+FEW = settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+HISTORIES = (
+    st.sampled_from(sorted(SHAPES)),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 20)), min_size=1, max_size=4),
+    st.integers(1, 5),
+)
+"""The shape, the numbers of ranks of each run and of its steps, and how many ranks end it."""
+
+
+def check_continued(folder: Path, shape: str, runs: list[tuple[int, int]], last: int) -> None:
+    make, expected = SHAPES[shape]
+    found: list[str] = []
+    resume = None
+    for ranks, steps in runs:
+        positions = []
+        for rank in range(ranks):
+            with by_file(make(folder), rank, ranks).epochs(1, resume=resume) as epochs:
+                for epoch in epochs:
+                    for _, one in zip(range(steps), epoch, strict=False):
+                        found.append(one)
+                    break
+                positions.append(json.loads(json.dumps(epochs.state_dict())))
+        resume = json.loads(json.dumps(merge_positions(positions, lockstep=False)))
+    for rank in range(last):
+        with by_file(make(folder), rank, last).epochs(1, resume=resume) as epochs:
+            found += [one for epoch in epochs for one in epoch]
+    assert Counter(found) == Counter(expected)
+
+
 class TestResume:
     @pytest.mark.parametrize("shape", SHAPES)
     @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -188,36 +221,20 @@ class TestResume:
 
         assert asyncio.run(main()) == list(by_file(shuffled(folder), 0, 2))
 
-    @settings(
-        max_examples=60,
-        deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )
-    @given(
-        st.sampled_from(sorted(SHAPES)),
-        st.lists(st.tuples(st.integers(1, 4), st.integers(0, 20)), min_size=1, max_size=4),
-        st.integers(1, 5),
-    )
+    @settings(FEW)
+    @given(*HISTORIES)
     def test_other_numbers_of_ranks_continue_with_the_rest(
         self, folder: Path, shape: str, runs: list[tuple[int, int]], last: int
     ) -> None:
-        make, expected = SHAPES[shape]
-        found: list[str] = []
-        resume = None
-        for ranks, steps in runs:
-            positions = []
-            for rank in range(ranks):
-                with by_file(make(folder), rank, ranks).epochs(1, resume=resume) as epochs:
-                    for epoch in epochs:
-                        for _, one in zip(range(steps), epoch, strict=False):
-                            found.append(one)
-                        break
-                    positions.append(json.loads(json.dumps(epochs.state_dict())))
-            resume = json.loads(json.dumps(merge_positions(positions, lockstep=False)))
-        for rank in range(last):
-            with by_file(make(folder), rank, last).epochs(1, resume=resume) as epochs:
-                found += [one for epoch in epochs for one in epoch]
-        assert Counter(found) == Counter(expected)
+        check_continued(folder, shape, runs, last)
+
+    @pytest.mark.slow
+    @settings(FEW, max_examples=200)
+    @given(*HISTORIES)
+    def test_many_other_numbers_of_ranks_continue_with_the_rest(
+        self, folder: Path, shape: str, runs: list[tuple[int, int]], last: int
+    ) -> None:
+        check_continued(folder, shape, runs, last)
 
     def test_ranks_may_be_in_different_epochs(self, folder: Path) -> None:
         positions, found = [], Counter[tuple[int, str]]()

@@ -481,7 +481,7 @@ class TestDeaths:
                 await world.until(lambda: len(engine.started()) == 1)
                 async with trainer.publishing(steps=0):
                     os.kill(engine.started()[0].pid, signal.SIGKILL)
-                    child: Any = rollouts._core._children[0]
+                    child: Any = rollouts._core._generating_children[0]
                     first = child._process
                     await world.until(lambda: child._is_up and child._process is not first)
                     engine.release()
