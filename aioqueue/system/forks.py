@@ -241,8 +241,8 @@ def _refuse_queues() -> None:
     for queue in _queues.inherited():
         lock = InheritedLock(
             f"{queue.label} belongs to the parent process and cannot"
-            " be used in this fork: a queue lives in one process. Start processes with 'spawn' or"
-            " 'forkserver', and make queues after the start"
+            " be used in this fork. Share it before the fork (`queue.share()`), or start processes"
+            " with 'spawn' or 'forkserver', and make queues after the start"
         )
         queue.machine.guard_with(lock)
         queue.copier.guard_with(lock)
