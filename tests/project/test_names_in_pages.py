@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import re
 from collections.abc import Iterator
 from itertools import chain
@@ -48,6 +49,13 @@ class Names:
         self.bases: dict[str, set[str]] = {}
         self.others: set[str] = set()
         self.imported: set[str] = set()
+        gc.disable()  # trees have no cycles, and the tests before have left much to look through
+        try:
+            self._read_package()
+        finally:
+            gc.enable()
+
+    def _read_package(self) -> None:
         for path in sorted(PACKAGE.rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             names = self.modules[path.relative_to(PACKAGE).as_posix()] = set()

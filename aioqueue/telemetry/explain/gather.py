@@ -136,10 +136,11 @@ def _join_waits_of(core: Any, frames: Mapping[int, FrameType]) -> Iterator[Expla
     rest = f"{counted(counts.unfinished, 'element')} of '{core.name}'"
     sentence = f"{rest} {'is' if counts.unfinished == 1 else 'are'} unfinished: {where}"
     what = f"waits in join of '{core.name}'"
+    now = perf_counter()  # one moment for all: a pause in between must not order them anew
     for attempt in joins:
         owner: Owner | None = attempt.owner
         name = "somebody" if owner is None else owner.name
-        seconds = max(0.0, perf_counter() - attempt.began) if attempt.began else 0.0
+        seconds = _seconds_since(attempt, now)
         chain = (f"{name} {what}, for {format_seconds(seconds)}",)
         culprit = Culprit("unfinished", sentence, chain, queue=core.name)
         stack = () if owner is None else stack_of(owner.thing, frames)
@@ -195,6 +196,7 @@ def _queue(
     statistics = core.recent_statistics()
     dequeuer: Owner | None = core.last_dequeuer
     enqueuer: Owner | None = core.last_enqueuer
+    now = perf_counter()  # one moment for all: see `_join_waits_of`
     return ExplainedQueue(
         core.name,
         core.kind,
@@ -205,7 +207,7 @@ def _queue(
         core.recent_state().value,
         statistics.enqueued,
         statistics.dequeued,
-        tuple(_caller(attempt, frames) for attempt in waiting),
+        tuple(_caller(attempt, frames, now) for attempt in waiting),
         last_dequeuer=None if dequeuer is None else dequeuer.name,
         last_dequeuer_ended=dequeuer is not None and dequeuer.has_ended(),
         last_dequeuer_stack=() if dequeuer is None else stack_of(dequeuer.thing, frames),
@@ -220,13 +222,17 @@ def _queue(
     )
 
 
-def _caller(attempt: Attempt, frames: Mapping[int, FrameType]) -> ExplainedCaller:
+def _seconds_since(attempt: Attempt, now: float) -> float:
+    return max(0.0, now - attempt.began) if attempt.began else 0.0
+
+
+def _caller(attempt: Attempt, frames: Mapping[int, FrameType], now: float) -> ExplainedCaller:
     owner: Owner | None = attempt.owner
     return ExplainedCaller(
         "somebody" if owner is None else owner.name,
         _SIDES[attempt.side],
         _missing_elements(attempt),
-        max(0.0, perf_counter() - attempt.began) if attempt.began else 0.0,
+        _seconds_since(attempt, now),
         attempt.state is GRANTED,
         () if owner is None else stack_of(owner.thing, frames),
         key=0 if owner is None else owner.key,

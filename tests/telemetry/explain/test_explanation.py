@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 import aioqueue
 from aioqueue import Explanation
 from aioqueue.coordination.watchdog import Watchdog
+from aioqueue.telemetry.explain import gather
 from aioqueue.telemetry.explain.explanation import (
     Culprit,
     ExplainedCoordinator,
@@ -52,6 +54,21 @@ class TestFolding:
             longest = found.callers[:3]
             assert [line.split(" waits")[0].strip() for line in shown] == [c.name for c in longest]
             assert last == "  and 37 others"
+
+        world.run(body)
+
+    def test_a_pause_in_between_does_not_order_callers(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As when the garbage collector runs: one moment is taken for all of them."""
+
+        async def body() -> None:
+            examples = world.fifo(1, name="examples")
+            await self.begin_all(world, examples.dequeue, 7)
+            monkeypatch.setattr(gather, "perf_counter", itertools.count(1e9).__next__)
+            found = explained("examples")
+            waits = [caller.seconds for caller in found.callers]
+            assert waits == sorted(waits, reverse=True)
 
         world.run(body)
 
