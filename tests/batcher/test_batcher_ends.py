@@ -201,6 +201,8 @@ class TestDyingWorkers:
     ) -> None:
         """In trio, too, where no task is cancelled by asyncio's exception."""
         pytest.importorskip(backend)
+        is_running: anyio.Event
+        batcher: aioqueue.Batcher[int, int]
 
         async def function(batch: list[int]) -> list[int]:
             is_running.set()
@@ -230,8 +232,6 @@ class TestDyingWorkers:
                         tasks.start_soon(cancel_the_block_that_ends, scope)
                 assert scope.cancelled_caught
 
-        batcher: aioqueue.Batcher[int, int]
-        is_running: anyio.Event
         anyio.run(main, backend=backend)
 
     def test_cancelled_before_the_first_step(self) -> None:
