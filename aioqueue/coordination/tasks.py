@@ -280,6 +280,8 @@ class Tasks(ABC):
             with scope:
                 await scope.observed(work)
         except BaseException as error:
+            if in_trio() and isinstance(error, asyncio.CancelledError):
+                return  # what a stopped worker has made of trio's: no scope of trio would catch it
             if is_cancellation(error) or isinstance(error, GeneratorExit):
                 raise
             # Not raised: it would cancel the other tasks in trio, and be logged by asyncio as

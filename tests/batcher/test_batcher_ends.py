@@ -195,9 +195,10 @@ class TestDyingWorkers:
         world.run(body)
 
     @pytest.mark.parametrize("attempt", range(6))  # trio wakes the tasks in a random order
+    @pytest.mark.parametrize("when", ["inside", "at the end"])
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
     def test_stopped_while_the_function_makes_another_cancellation_of_it(
-        self, backend: str, attempt: int
+        self, backend: str, when: str, attempt: int
     ) -> None:
         """In trio, too, where no task is cancelled by asyncio's exception."""
         pytest.importorskip(backend)
@@ -229,6 +230,9 @@ class TestDyingWorkers:
                     async with batcher:
                         tasks.start_soon(ask)
                         await is_running.wait()
+                        if when == "inside":
+                            scope.cancel()
+                            await anyio.lowlevel.checkpoint()
                         tasks.start_soon(cancel_the_block_that_ends, scope)
                 assert scope.cancelled_caught
 
