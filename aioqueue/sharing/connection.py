@@ -587,6 +587,10 @@ class SharingConnection:
 
     def _note_no_descriptors(self, number: int) -> None:
         """End the connection for want of a descriptor. The next call connects anew."""
+        # The owner may have answered calls already. It must see the end before it gets the next
+        # call, else that one overtakes what goes back. So the socket ends before callers hear of it.
+        with suppress(OSError):
+            self.socket.socket.shutdown(socket.SHUT_RDWR)
         self.ended_here = True
         where = f"this process could not connect to process {self.peer.pid}"
         self._finish(lambda: OSError(number, f"{os.strerror(number)}: {where}"))

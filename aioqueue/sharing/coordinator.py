@@ -179,23 +179,26 @@ class Elsewhere:
     def __init__(self, core: ProcessMember) -> None:
         self._core = weakref.ref(core)
         self._numbers: list[ProcessNumbers] = []
-        self._answered = threading.Event()
 
-    def ask(self) -> None:
+    def ask(self) -> threading.Event:
+        answered = threading.Event()  # of this question: several may be under way
         core = self._core()
-        if core is not None:
-            self._answered.clear()
-            core.connection.schedule_request(self._receive, "ask", core.life, "numbers")
+        if core is None:
+            answered.set()
+        else:
+            receive = partial(self._receive, answered)
+            core.connection.schedule_request(receive, "ask", core.life, "numbers")
+        return answered
 
-    def _receive(self, numbers: list[bytes] | None) -> None:
+    def _receive(self, answered: threading.Event, numbers: list[bytes] | None) -> None:
         if numbers is not None:
             self._numbers = list(map(pickle.loads, numbers))
-        self._answered.set()
+        answered.set()
 
-    def wait(self) -> None:
+    def wait(self, answered: threading.Event) -> None:
         core = self._core()
         if core is not None and not core.connection.is_current():
-            self._answered.wait(2 * _ANSWER_SECONDS)
+            answered.wait(2 * _ANSWER_SECONDS)
 
     def numbers(self) -> list[ProcessNumbers]:
         return self._numbers
@@ -425,6 +428,8 @@ class CoordinatorService:
         if method == "report":
             (report,) = arguments
             if state is not None:
+                if state.life != report.life and not state.has_left:
+                    self._end_life(state)  # it has dropped its handle, and got another one
                 state.life, state.has_left = report.life, False
             answer(register.report(report))
         elif method in ("news", "wait_ended"):
@@ -442,7 +447,7 @@ class CoordinatorService:
             (report,) = arguments
             state.has_left = state.life == report.life
             if state.has_left:
-                self._keep_numbers(state)
+                self._end_life(state)
             register.leave(report)
             answer(None)
         elif method == "exiting":
@@ -467,9 +472,7 @@ class CoordinatorService:
             state = self._clients.pop(client, None)
             if state is None or not state.life or state.has_left:
                 return
-            for question in list(self._questions.values()):
-                self._miss(question, state.life)
-            self._keep_numbers(state)
+            self._end_life(state)
             code = _exit_code(peer, state.process)
             self._end_member(state, code)
         finally:
@@ -536,27 +539,39 @@ class CoordinatorService:
             self._finish(token)
 
     def _all_numbers(self, question: _Question, life: str) -> list[bytes]:
-        """Return the latest numbers of all processes but one, also of those that have ended."""
-        answers = dict(question.answers)
+        """Return the latest numbers of all processes but one, also of those that have ended.
+
+        They are those of now, whatever a process has answered to this question: a process may have
+        ended since, and counts among those, or have answered a later question.
+        """
+        found = list(question.answers.values())  # this process's
         for state in self._clients.values():
             if state.numbers is not None and state.life != life:
-                answers.setdefault(state.life, state.numbers)
-        ended = [] if self._ended is None else [pickle.dumps(self._ended)]
-        return [*answers.values(), *ended]
+                found.append(state.numbers)
+        if self._ended is not None:
+            found.append(pickle.dumps(self._ended))
+        return found
 
-    def _take_answer(self, state: _ClientState, token: int, answer: bytes) -> None:
-        question = self._questions.get(token)
-        if question is not None and question.what == "numbers":
+    def _take_answer(self, state: _ClientState, token: int, what: str, answer: bytes) -> None:
+        # Also if the question is over: a busy process always answers late. The numbers that come
+        # with the end of a process are its last: an answer may have been made before, and overtaken.
+        is_last = state.is_exiting and state.numbers is not None
+        if what == "numbers" and not is_last:
             state.numbers = answer
+        question = self._questions.get(token)
         if question is not None and state.life in question.missing:
-            question.answers[state.life] = answer
+            if what != "numbers":
+                question.answers[state.life] = answer
             self._miss(question, state.life)
 
-    def _keep_numbers(self, state: _ClientState) -> None:
-        """Keep the numbers of a process that has ended."""
+    def _end_life(self, state: _ClientState) -> None:
+        """Note that a process has ended, or does not use the coordinator any more."""
         numbers, state.numbers = state.numbers, None
         if numbers is not None:
             self._ended = one_after_another(self._ended, final(pickle.loads(numbers)))
+        # Now: a question that only this process has not answered is over with this.
+        for question in list(self._questions.values()):
+            self._miss(question, state.life)
 
     def _miss(self, question: _Question, life: str) -> None:
         question.missing.discard(life)
@@ -702,9 +717,10 @@ class ProcessConnection(MemberConnection):
             try:
                 if what == "report":  # first the report, then the word that it has come
                     self.schedule_report()
-                    self.schedule_request(bool, "answer", token, b"")
+                    self.schedule_request(bool, "answer", token, what, b"")
                 else:
-                    self.schedule_request(bool, "answer", token, answer_here(coordinator, what))
+                    answer = answer_here(coordinator, what)
+                    self.schedule_request(bool, "answer", token, what, answer)
             except Exception:  # it is no reason to take part no longer
                 _log.exception("%s cannot say what others ask of it: its %s", self.label, what)
             self.answer_questions()

@@ -21,6 +21,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
+from aioqueue.sharing.coordinator import Elsewhere
 from tests.kit.processing import start_the_forkserver
 from tests.kit.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
 from tests.sharing import members as does
@@ -665,6 +666,75 @@ def test_the_numbers_of_all_processes_add_up(coord: Any, start: Start, ends: boo
     if not ends:
         for one in started:
             one.answer()
+
+
+def watched(coord: Any, start: Start, monitor: Any) -> tuple[Member, Any]:
+    """A process that has delivered ten elements, which a monitor has seen; and a shared queue."""
+    shared: Any = sync.FIFOQueue(100, name="shared")
+    shared.share()
+    other = start(does.fill, coord)
+    other.reported()
+    other.answer(shared)
+    other.reported()
+    spin_until(lambda: delivered_in_all(monitor) == 10)
+    return other, shared
+
+
+def test_numbers_stay_when_a_process_ends_that_is_asked_for_them(coord: Any, start: Start) -> None:
+    """Its end is what the question has waited for."""
+    with coord.monitor() as monitor:
+        other, shared = watched(coord, start, monitor)
+        other.kill(signal.SIGSTOP)
+        answered = coord._core.watch.elsewhere.ask()
+        other.kill()
+        other.end()
+        assert answered.wait(PATIENCE)
+        assert sum(stage.delivered for stage in monitor._collector.snapshot().stages) == 10
+        assert delivered_in_all(monitor) == 10
+    shared.close()
+    failures(coord)
+
+
+def test_numbers_that_come_late_count(coord: Any, start: Start) -> None:
+    """A process that is always busy answers when its question is over."""
+    service = coord._core.connection.service
+    with coord.monitor() as monitor:
+        other, shared = watched(coord, start, monitor)
+    # Closed, it asks no questions of its own.
+    (state,) = service._clients.values()
+    state.numbers = None
+    other.kill(signal.SIGSTOP)
+    assert coord._core.watch.elsewhere.ask().wait(PATIENCE)
+    assert state.numbers is None
+    other.kill(signal.SIGCONT)
+    spin_until(lambda: state.numbers is not None)
+    other.kill()
+    other.end()
+    spin_until(lambda: delivered_in_all(monitor) == 10)
+    shared.close()
+    failures(coord)
+
+
+def test_each_question_for_numbers_has_its_answer() -> None:
+    """A monitor that ends does not take the answer to an earlier question for its own."""
+    requests: list[Any] = []
+
+    class Connection:
+        def schedule_request(self, then: Any, *_: Any) -> None:
+            requests.append(then)
+
+    class Core:
+        life = "a program"
+        connection = Connection()
+
+    core: Any = Core()
+    others = Elsewhere(core)
+    first, second = others.ask(), others.ask()
+    requests[0]([])
+    assert first.is_set()
+    assert not second.is_set()
+    requests[1]([])
+    assert second.is_set()
 
 
 # At random.
