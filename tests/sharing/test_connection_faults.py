@@ -248,10 +248,16 @@ def test_a_client_without_descriptors_connects_later(child: Start) -> None:
 
 def connect_twice(queue: Any) -> list[Any]:
     """Connect without a descriptor for the shared memory, and once more before that has ended."""
-    reconnected = threading.Event()
-    receive, close = socket.recv_fds, SharingConnection._close_descriptors
+    begun, reconnected = threading.Event(), threading.Event()
+    receive, begin = socket.recv_fds, SharingConnection.begin
+    close = SharingConnection._close_descriptors
+
+    def begin_first(connection: SharingConnection, *arguments: Any) -> None:
+        begin(connection, *arguments)
+        begun.set()
 
     def receive_none(*arguments: Any) -> Any:
+        begun.wait()
         socket.recv_fds = receive
         data, descriptors, flags, address = receive(*arguments)
         for one in descriptors:
@@ -263,6 +269,7 @@ def connect_twice(queue: Any) -> list[Any]:
         close(connection)
 
     socket.recv_fds = receive_none
+    SharingConnection.begin = begin_first  # type: ignore[method-assign]
     SharingConnection._close_descriptors = close_late  # type: ignore[method-assign]
     with pytest.raises(OSError, match="Too many open files"):
         queue.dequeue()
