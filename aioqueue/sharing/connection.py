@@ -587,8 +587,8 @@ class SharingConnection:
 
     def _note_no_descriptors(self, number: int) -> None:
         """End the connection for want of a descriptor. The next call connects anew."""
-        # The owner may have answered calls already. It must see the end before it gets the next
-        # call, else that one overtakes what goes back. So the socket ends before callers hear of it.
+        # The owner may have answered calls already. It must see this end before it gets the next
+        # call, or that one would overtake what goes back. So first the socket ends, then the calls.
         with suppress(OSError):
             self.socket.socket.shutdown(socket.SHUT_RDWR)
         self.ended_here = True

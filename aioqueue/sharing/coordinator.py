@@ -544,17 +544,14 @@ class CoordinatorService:
         They are those of now, whatever a process has answered to this question: a process may have
         ended since, and counts among those, or have answered a later question.
         """
-        found = list(question.answers.values())  # this process's
-        for state in self._clients.values():
-            if state.numbers is not None and state.life != life:
-                found.append(state.numbers)
-        if self._ended is not None:
-            found.append(pickle.dumps(self._ended))
-        return found
+        here = question.answers.values()
+        others = [state.numbers for state in self._clients.values() if state.life != life]
+        ended = [] if self._ended is None else [pickle.dumps(self._ended)]
+        return [*here, *(one for one in others if one is not None), *ended]
 
     def _take_answer(self, state: _ClientState, token: int, what: str, answer: bytes) -> None:
-        # Also if the question is over: a busy process always answers late. The numbers that come
-        # with the end of a process are its last: an answer may have been made before, and overtaken.
+        # Also if the question is over: a busy process always answers late. But not after the last
+        # numbers, which come with the end of a process: they may overtake an answer from before.
         is_last = state.is_exiting and state.numbers is not None
         if what == "numbers" and not is_last:
             state.numbers = answer
