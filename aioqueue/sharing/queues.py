@@ -1271,6 +1271,7 @@ class RemoteMachine:
         if call is None:
             return
         if attempt.state is GRANTED:
+            call.caller = None  # it outlives this call of its caller
             if call.body is not None:
                 self._unpack(call)
         else:
