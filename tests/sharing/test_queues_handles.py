@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import itertools
 import os
 import pickle
 import subprocess
@@ -380,6 +381,23 @@ def test_a_thread_whose_loop_runs_may_not_wait_for_a_name() -> None:
 
     with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
         asyncio.run(main())
+
+
+def loop_and_leave(queue: Any) -> Any:
+    """Read a queue by pipelines, of which the first one is left early."""
+    left = from_iterable(queue).prepare(str, workers=2, where="thread")
+    taken = list(itertools.islice(left, 3))
+    gc.collect()
+    return taken, [*from_iterable(queue)]
+
+
+def test_a_pipeline_has_each_element_of_a_handle_once(child: Start) -> None:
+    """What it has on lease is its own until it is handed out, or goes back."""
+    queue = sync.FIFOQueue(30).share()
+    queue.enqueue_many(range(20))
+    queue.close()
+    taken, rest = child(loop_and_leave, queue).result()
+    assert sorted([*map(int, taken), *rest]) == list(range(20))
 
 
 # Forks.
