@@ -657,10 +657,11 @@ class SharingConnection:
 
     def _finish(self, error: Callable[[], BaseException]) -> None:
         """End the connection: no call will be answered any more."""
-        call_with_lock(self._lock, self._set_end, error)
-        self._cut_off_all()
+        # Before the callers hear of it: they may end this process, and with it the tidying.
         if not self._got_bye:
             addresses.remove_files_of(self.address.path)
+        call_with_lock(self._lock, self._set_end, error)
+        self._cut_off_all()
         self._give_role_to_thread()
 
     def _set_end(self, error: Callable[[], BaseException]) -> None:
