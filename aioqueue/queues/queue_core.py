@@ -655,6 +655,8 @@ class QueueFace(QueueMethods[ElementT]):
         checked_flag(cancel_pending_enqueues, "cancel_pending_enqueues")
         if self._core.wakers and not self._machine.is_entered_here():
             self._core.drop_dead_loops()  # rows that dead tasks hold would keep the queue open
+        if cause is not None and self._core.shared is not None:
+            cause = self._core.shared.closing_cause(cause)
         options: Any = {"cancel_pending_enqueues": cancel_pending_enqueues, "cause": cause}
         try:
             apply_deferred(self._machine.close, **options)

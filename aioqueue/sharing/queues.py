@@ -57,14 +57,15 @@ from aioqueue.errors import (
     InvalidArgumentError,
     OutOfRangeError,
     QueueClosedError,
+    SealedFailure,
     WorkerDiedError,
     queue_label,
 )
-from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.processes.failures import message_of_failure
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods
 from aioqueue.queues.queue_core import QueueCore, QueueFace, add_rows_note, face_of
-from aioqueue.remote.failures import message_of_error, sendable
+from aioqueue.remote.failures import closing_cause, message_of_error, received_cause, sendable
 from aioqueue.sharing import addresses, frames, sealing
 from aioqueue.sharing.connection import (
     CallerWaker,
@@ -748,10 +749,15 @@ class QueueService:
         return wakers is not None
 
     def _close(self, cancel_pending_enqueues: bool, cause: bytes | None) -> None:
-        error = None if cause is None else failure_of_message(cause, "where the queue was closed")
         if self.core.wakers:
             self.core.drop_dead_loops()
-        deliver(self.machine.close(cancel_pending_enqueues=cancel_pending_enqueues, cause=error))
+        failure = received_cause(cause)
+        deliver(self.machine.close(cancel_pending_enqueues=cancel_pending_enqueues, cause=failure))
+
+    @staticmethod
+    def closing_cause(failure: BaseException) -> BaseException:
+        """Return what the machine keeps of a failure of this process."""
+        return closing_cause(failure)
 
 
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
@@ -1562,6 +1568,10 @@ class RemoteQueueCore(QueueCore):
     def face_class(self, world: World) -> Any:
         return face_class_of(self.kind, world)
 
+    @staticmethod
+    def closing_cause(failure: BaseException) -> BaseException:
+        return failure  # the machine sends it
+
     def prepare_columns(self, columns: Columns, n: int, *, copy: bool) -> Columns:
         return columns  # what is sent is a copy
 
@@ -1638,6 +1648,9 @@ def share_queue(core: QueueCore, name: str | None) -> None:
             )
         return
     shared = call_with_lock(core.lock, _service_of, core)
+    cause = core.machine.cause
+    if cause is not None and type(cause) is not SealedFailure:  # it was closed before
+        core.machine.replace_cause(cause, closing_cause(cause))
     if name is not None:
         shared.server.add_name(name, shared.number)
 
