@@ -864,22 +864,25 @@ class AttemptCall:
         self.unreadable: bytes = b""
 
     def answered(self, kind: int, body: memoryview) -> None:
+        # The connection forgets the call last: if a signal handler interrupts this, the reader
+        # comes again, and has to find it.
         if kind == frames.SETTLED:
             self.word = bytes(body)
-            self._end()
             self.machine.note_end(self)
+            self._end()
             return
-        if self.machine.note_answer(self, kind, body):
+        is_over = self.machine.note_answer(self, kind, body)
+        if is_over:
             self._wake()
-            # Last: if a signal handler interrupts this, the reader comes again, and has to find it.
-            self.connection.forget_unless(self, self._is_cancelled)
         self.machine.note_end(self)
+        if is_over:
+            self.connection.forget_unless(self, self._is_cancelled)
 
     def cut_off(self) -> None:
         if self.machine.note_answer(self, 0, b""):
             self._wake()
-        self._end()
         self.machine.note_end(self)
+        self._end()
 
     def _is_cancelled(self) -> bool:
         return self.settlement is not None
@@ -1074,11 +1077,10 @@ class RemoteMachine:
         call = AttemptCall(self, connection, attempt)
         if presence is not None:
             call.caller = weakref.ref(presence, partial(self._abandon, weakref.ref(call)))
-        if size:
-            call.size = size
-            self._unanswered += size
         self._calls[attempt] = call
         try:
+            if size:
+                call_with_lock(self._lock, self._count_unanswered, call, size)
             connection.begin(call, kind, body, loop)
         except BaseException:
             if not call.number:
@@ -1157,11 +1159,15 @@ class RemoteMachine:
 
     def note_end(self, call: AttemptCall) -> None:
         """Note that the owner has answered a call: what it has sent does not wait there."""
-        size, call.size = call.size, 0
-        if size:
-            self._unanswered -= size
+        if call.size:
+            call_with_lock(self._lock, self._count_unanswered, call, 0)
             if self._rooms:
                 self.make_room()
+
+    def _count_unanswered(self, call: AttemptCall, size: int) -> None:
+        # Callers and the reader change it at once, so this happens under the lock.
+        self._unanswered += size - call.size
+        call.size = size
 
     def _message(
         self, connection: SharingConnection, attempt: Any, max_wait: float | None, may_wait: bool

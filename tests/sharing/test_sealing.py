@@ -60,7 +60,7 @@ def test_only_callers_run_code_of_the_user(child: Start) -> None:
     assert set(Watched.pickled + Watched.unpickled) == {"MainThread"}
 
 
-class WatchedFailure(Exception):
+class WatchedError(Exception):
     """The same, as a failure."""
 
     threads: list[str] = []  # noqa: RUF012
@@ -70,17 +70,17 @@ class WatchedFailure(Exception):
         return unpickled_failure, self.args
 
 
-def unpickled_failure(*arguments: Any) -> WatchedFailure:
-    WatchedFailure.threads.append(threading.current_thread().name)
-    return WatchedFailure(*arguments)
+def unpickled_failure(*arguments: Any) -> WatchedError:
+    WatchedError.threads.append(threading.current_thread().name)
+    return WatchedError(*arguments)
 
 
 def close_with_a_failure(shared: Any) -> list[str]:
     try:
-        raise WatchedFailure("lost")
-    except WatchedFailure as failure:
+        raise WatchedError("lost")
+    except WatchedError as failure:
         shared.close(cause=failure)
-    return WatchedFailure.threads
+    return WatchedError.threads
 
 
 def causes_of_ends(shared: Any) -> tuple[list[BaseException | None], list[str]]:
@@ -95,7 +95,7 @@ def causes_of_ends(shared: Any) -> tuple[list[BaseException | None], list[str]]:
         with pytest.raises((OutOfRangeError, QueueClosedError)) as error:
             call()
         found.append(error.value.__cause__)
-    return found, WatchedFailure.threads
+    return found, WatchedError.threads
 
 
 @pytest.mark.parametrize("make", [lambda: sync.FIFOQueue(3), sync.Latest], ids=["queue", "latest"])
@@ -103,7 +103,7 @@ def causes_of_ends(shared: Any) -> tuple[list[BaseException | None], list[str]]:
 def test_a_failure_that_closes_is_pickled_by_callers_only(
     child: Start, make: Callable[[], Any], closed: str
 ) -> None:
-    WatchedFailure.threads.clear()
+    WatchedError.threads.clear()
     shared = make()
     if closed == "before it is shared":
         close_with_a_failure(shared)
@@ -113,11 +113,11 @@ def test_a_failure_that_closes_is_pickled_by_callers_only(
     elif closed == "elsewhere":
         assert set(child(close_with_a_failure, shared).result()) == {"MainThread"}
     causes, threads = child(causes_of_ends, shared).result()
-    assert {repr(one) for one in causes} == {"WatchedFailure('lost')"}
+    assert {repr(one) for one in causes} == {"WatchedError('lost')"}
     assert set(threads) == {"MainThread"}
     causes, threads = causes_of_ends(shared)
     assert set(threads) <= {"MainThread"}
-    assert repr(causes[0]) == "WatchedFailure('lost')"
+    assert repr(causes[0]) == "WatchedError('lost')"
     assert all(one is causes[0] for one in causes), "it is one failure for all callers here"
     text = str(causes[0].__cause__)
     assert ("where the queue was closed" in text) == (closed == "elsewhere")
