@@ -18,6 +18,7 @@ import atexit
 import logging
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
@@ -35,11 +36,19 @@ from aioqueue.coordination.coordinator import BlockingCoordinator, Coordinator
 from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.methods import CoordinatorFace
 from aioqueue.coordination.workers import current_worker_name
-from aioqueue.errors import InvalidArgumentError, WorkerDiedError, exception_text, sent_as
+from aioqueue.errors import (
+    InvalidArgumentError,
+    WorkerDiedError,
+    add_note,
+    exception_text,
+    sent_as,
+    set_cause,
+)
+from aioqueue.processes.failures import RemoteTraceback
 from aioqueue.queues.queue_core import QueueCore
 from aioqueue.remote.member_connection import MemberConnection
 from aioqueue.remote.member_core import MemberCore
-from aioqueue.remote.members import ActiveWorker, MemberRegister, ProgramReport
+from aioqueue.remote.members import ActiveWorker, Failure, MemberRegister, ProgramReport
 from aioqueue.sharing import frames
 from aioqueue.sharing.addresses import checked_name
 from aioqueue.sharing.connection import SharingConnection, connection_to, failure_in
@@ -78,6 +87,8 @@ _CODE_PAUSE: Final = 0.002
 _ANSWER_SECONDS: Final = 0.5
 """How long an explanation, or a monitor, waits for other processes."""
 
+
+_FRAME: Final = re.compile(r'  File "(.+)", line (\d+)')
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -765,6 +776,7 @@ class ProcessCore(ProcessMember):
 
     def __init__(self, shared: SharedAt, options: CoordinatorOptions) -> None:
         super().__init__(options.clean_types, options.watchdog)
+        self._owner = shared.address.pid
         self.watch.elsewhere = Elsewhere(self)
         self.connection = ProcessConnection(shared, options.label, self)
         self.connection.start()
@@ -797,6 +809,18 @@ class ProcessCore(ProcessMember):
         work = super().begin_work()
         self.settle()  # from now on, the owner reports the death of this worker
         return work
+
+    def failure_elsewhere(self, failure: Failure) -> Exception:
+        # Each process that joins raises it, so that none goes on as if all were well. But only the
+        # owner shows its traceback: else the terminal would have it once per process.
+        error = super().failure_elsewhere(failure)
+        there = error.__cause__
+        if isinstance(there, RemoteTraceback):
+            (*_, (file, line)) = _FRAME.findall(there.text)
+            whole = f"process {self._owner}, which shares the coordinator, reports its traceback"
+            add_note(error, f"raised at {file}:{line}; {whole}")
+            set_cause(error, None)
+        return error
 
     def connection_lost(self, error: Exception) -> None:
         """Handle the end of the owner: if it was in order, it is a stop like any other."""

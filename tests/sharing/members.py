@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
@@ -335,6 +336,19 @@ def join_too(coord: Any, report: Callable[[Any], Any]) -> None:
         report([repr(error) for error in group.exceptions])
     else:
         report([])
+
+
+def join_and_report_what_is_printed(coord: Any, report: Callable[[Any], Any]) -> None:
+    report("joining")
+    report(["".join(traceback.format_exception(error)) for error in _raised_by_join(coord)])
+
+
+def fail_with_a_group(coord: Any, report: Callable[[Any], Any]) -> None:
+    with coord.stop_on_exception():
+        try:
+            raise KeyError("first")
+        except KeyError as error:
+            raise ExceptionGroup("two examples", [error, ValueError("second")]) from None
 
 
 def learn_of_the_end(coord: Any, report: Callable[[Any], Any]) -> None:

@@ -238,6 +238,29 @@ def test_a_failure_here_is_raised_in_every_process(coord: Any, start: Start) -> 
         one.answer()
 
 
+@pytest.mark.parametrize("how", [does.fail, does.fail_with_a_group])
+def test_other_processes_raise_a_failure_without_its_traceback(
+    coord: Any, start: Start, how: Any
+) -> None:
+    """The owner shows it in full, so a terminal has it once, and not once per process."""
+    others = [start(does.join_and_report_what_is_printed, coord) for _ in range(2)]
+    for one in others:
+        one.reported()
+    start(how, coord)
+    assert coord.wait_for_stop(PATIENCE)
+    for one in others:
+        one.answer()
+    (error,) = failures(coord)
+    assert f", in {how.__name__}\n" in str(error.__cause__)
+    for one in others:
+        (printed,) = one.reported()
+        assert repr(error.args[0])[1:-1] in printed
+        assert f", in {how.__name__}\n" not in printed
+        hint = f"process {os.getpid()}, which shares the coordinator, reports its traceback"
+        assert re.search(rf"raised at .*members\.py:\d+; {hint}\n", printed)
+        one.answer()
+
+
 def test_request_stop_with_a_failure_elsewhere(coord: Any, start: Start) -> None:
     other = start(does.stop_with_a_failure, coord)
     assert other.reported() == "True"
