@@ -66,6 +66,7 @@ class LatestCore:
         if name is not None and not isinstance(name, str):
             raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
         self.name: str = name or f"Latest-{next(_numbers)}"
+        self.whose: str = ""  # what its text says of the process that shares it, elsewhere
         self.current: Versioned[Any] = Versioned(0, UNSET)
         self.is_closed: bool = False
         self.has_begun: bool = False

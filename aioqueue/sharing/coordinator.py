@@ -52,7 +52,7 @@ from aioqueue.remote.members import ActiveWorker, Failure, MemberRegister, Progr
 from aioqueue.sharing import frames
 from aioqueue.sharing.addresses import checked_name
 from aioqueue.sharing.connection import SharingConnection, connection_to, failure_in
-from aioqueue.sharing.owner import Address, ConnectedClient, Server, server
+from aioqueue.sharing.owner import Address, ConnectedClient, Server, server, shared_by
 from aioqueue.sharing.peers import Peer, how_ended
 from aioqueue.sharing.queues import RemoteQueueCore
 from aioqueue.system import posix
@@ -941,7 +941,7 @@ class SharedFace(_Face):
     def __repr__(self) -> str:
         if "_core" in vars(self):
             text: str = super().__repr__()
-            return text
+            return f"{text[:-1]}{shared_by(self._shared.address)}>"
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return f"<{kind} shared by process {self._shared.address.pid}>"
 

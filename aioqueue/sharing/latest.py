@@ -33,7 +33,14 @@ from aioqueue.remote.failures import closing_cause, received_cause, sendable
 from aioqueue.sharing import addresses, frames
 from aioqueue.sharing.connection import CallerWaker, SharingConnection, connection_to, failure_in
 from aioqueue.sharing.memory import blocks_of, packed
-from aioqueue.sharing.owner import Address, ConnectedClient, Server, running_server, server
+from aioqueue.sharing.owner import (
+    Address,
+    ConnectedClient,
+    Server,
+    running_server,
+    server,
+    shared_by,
+)
 from aioqueue.sharing.sealing import Sealed, is_plain, parts_of, seal, unseal
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import call_with_lock, machine_lock, synchronized
@@ -385,6 +392,7 @@ class RemoteLatestCore(LatestCore):
         self._reset()
         super().__init__(name)
         self.shared = self
+        self.whose = shared_by(address)
 
     def _reset(self) -> None:
         self._kept = _Kept(0, b"", None)

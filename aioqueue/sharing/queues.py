@@ -83,6 +83,7 @@ from aioqueue.sharing.owner import (
     Server,
     running_server,
     server,
+    shared_by,
 )
 from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
@@ -1562,6 +1563,7 @@ class RemoteQueueCore(QueueCore):
         self.is_named = description.is_named
         self.machine: Any = RemoteMachine(address, thing, description)
         self.copier: Any = self.machine
+        self.whose = shared_by(address)
         self._description = description
         storage: Any = self.machine.storage
         self._describe_elements(description.kind, description.spec, storage, description.keep)

@@ -60,7 +60,9 @@ def test_a_handle_is_its_queue(child: Start, method: str) -> None:
     queue = sync.FIFOQueue(10, name="jobs")
     assert queue.share() is queue
     result = child(use_both_faces, queue, method=method).result()
-    assert result == (2, "<aioqueue.sync.FIFOQueue 'jobs' [objects] 0/10>")
+    text = "<aioqueue.sync.FIFOQueue 'jobs' [objects] 0/10"
+    assert result == (2, f"{text}, shared by process {os.getpid()}>")
+    assert repr(queue) == f"{text}>"
 
 
 def twice(queue: Any) -> bool:
