@@ -258,7 +258,7 @@ def connect_twice(queue: Any) -> list[Any]:
 
     def receive_none(*arguments: Any) -> Any:
         begun.wait()
-        socket.recv_fds = receive
+        sockets.recv_fds = receive
         data, descriptors, flags, address = receive(*arguments)
         for one in descriptors:
             os.close(one)
@@ -268,9 +268,10 @@ def connect_twice(queue: Any) -> list[Any]:
         reconnected.wait()
         close(connection)
 
-    socket.recv_fds = receive_none
-    SharingConnection.begin = begin_first  # type: ignore[method-assign]
-    SharingConnection._close_descriptors = close_late  # type: ignore[method-assign]
+    connecting: Any = SharingConnection
+    connecting.begin, connecting._close_descriptors = begin_first, close_late
+    sockets: Any = socket
+    sockets.recv_fds = receive_none
     with pytest.raises(OSError, match="Too many open files"):
         queue.dequeue()
     taken = [queue.dequeue(), queue.dequeue()]

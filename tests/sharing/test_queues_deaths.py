@@ -300,7 +300,8 @@ def own_by_name(name: str, pipe: Any) -> None:
 
 def end_with_the_owner(queue: Any, pipe: Any) -> None:
     """End this process as soon as its callers hear of the owner's end."""
-    SharingConnection._cut_off_all = lambda _: os._exit(0)  # type: ignore[method-assign]
+    ending: Any = SharingConnection
+    ending._cut_off_all = lambda _: os._exit(0)
     queue.size()
     pipe.send("connected")
     queue.dequeue()

@@ -119,6 +119,7 @@ def test_a_failure_that_closes_is_pickled_by_callers_only(
     assert set(threads) <= {"MainThread"}
     assert repr(causes[0]) == "WatchedError('lost')"
     assert all(one is causes[0] for one in causes), "it is one failure for all callers here"
+    assert causes[0] is not None
     text = str(causes[0].__cause__)
     assert ("where the queue was closed" in text) == (closed == "elsewhere")
 
