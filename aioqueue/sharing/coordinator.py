@@ -499,13 +499,15 @@ class CoordinatorService:
         if code == -signal.SIGINT:
             # Ctrl-C at the terminal reaches all processes at once. It is a stop, no failure.
             register.stop(register.place_of_program(life))
+        has_raised = state.has_reported_end or register.has_raised_failure(life)
         is_orderly = (
             code == 0
             or code == -signal.SIGINT
             or (code == -signal.SIGTERM and register.is_stopped)
             or (code is None and state.is_exiting)
-            # Its exception has come, with its traceback; the exit code follows from it.
-            or (code is not None and code > 0 and state.has_reported_end)
+            # Its exception has come, with its traceback, or was raised by its join; the exit code
+            # follows from it. A launcher may have caught the exception, and exited with the code.
+            or (code is not None and code > 0 and has_raised)
             or is_over
         )
         if is_orderly:

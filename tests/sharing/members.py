@@ -338,6 +338,24 @@ def join_too(coord: Any, report: Callable[[Any], Any]) -> None:
         report([])
 
 
+def fail_under_a_launcher(coord: Any, report: Callable[[Any], Any]) -> None:
+    """Fail in a block; what has started the process catches that, as that of PyTorch does."""
+    try:
+        with coord.sync:
+            raise ValueError("a bad example")
+    except ExceptionGroup:
+        sys.exit(1)
+
+
+def join_under_a_launcher(coord: Any, report: Callable[[Any], Any]) -> None:
+    try:
+        with coord.sync:
+            report("working")
+            coord.sync.wait_for_stop()
+    except ExceptionGroup:
+        sys.exit(1)
+
+
 def join_and_report_what_is_printed(coord: Any, report: Callable[[Any], Any]) -> None:
     report("joining")
     report(["".join(traceback.format_exception(error)) for error in _raised_by_join(coord)])

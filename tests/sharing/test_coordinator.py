@@ -261,6 +261,16 @@ def test_other_processes_raise_a_failure_without_its_traceback(
         one.answer()
 
 
+def test_exit_codes_that_follow_from_a_failure_are_no_failures(coord: Any, start: Start) -> None:
+    other = start(does.join_under_a_launcher, coord)
+    other.reported()
+    other.answer()
+    doomed = start(does.fail_under_a_launcher, coord)
+    assert [one.end() for one in (doomed, other)] == [1, 1]
+    spin_until(lambda: not coord._core.connection.service._clients)
+    assert [repr(error) for error in failures(coord)] == ["ValueError('a bad example')"]
+
+
 def test_request_stop_with_a_failure_elsewhere(coord: Any, start: Start) -> None:
     other = start(does.stop_with_a_failure, coord)
     assert other.reported() == "True"

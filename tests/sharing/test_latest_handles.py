@@ -188,7 +188,7 @@ def its_repr(latest: Any) -> str:
     return repr(latest)
 
 
-def test_the_text_of_a_handle_says_which_process_shares_it(child: Start) -> None:
+def test_the_text_of_a_handle_names_the_process_that_shares_it(child: Start) -> None:
     latest = sync.Latest(1, name="weights").share()
     text = child(its_repr, latest).result()
     assert text == f"{repr(latest)[:-1]}, shared by process {os.getpid()}>"

@@ -455,8 +455,8 @@ def in_a_fork(call: Callable[[], object]) -> str:
             os._exit(0)
     os.waitpid(pid, 0)
     os.close(writing)
-    with os.fdopen(reading) as said:
-        return said.read()
+    with os.fdopen(reading) as refusal:
+        return refusal.read()
 
 
 def fork_in_iterations(queue: Any) -> Any:
@@ -465,12 +465,12 @@ def fork_in_iterations(queue: Any) -> Any:
     async def in_a_loop() -> tuple[Any, ...]:
         batches = queue.aio.batches(2)
         taken = [await anext(batches)]
-        said = in_a_fork(lambda: next(batches.__anext__().__await__()))
-        return said, [*taken, await anext(batches)]
+        refusal = in_a_fork(lambda: next(batches.__anext__().__await__()))
+        return refusal, [*taken, await anext(batches)]
 
     batches, later = queue.batches(2), queue.batches(2)
     taken = [next(batches)]
-    said = in_a_fork(lambda: next(batches))
+    refusal = in_a_fork(lambda: next(batches))
     begun_there = in_a_fork(lambda: next(later))
     taken += [next(batches)]
     loop = iter(from_iterable(queue))
@@ -479,11 +479,11 @@ def fork_in_iterations(queue: Any) -> Any:
     in_loops = in_a_fork(lambda: next(loop)), in_a_fork(lambda: leases.take("another"))
     lent += [next(loop), leases.take("the next")]
     leases.give_back()
-    return said, taken, begun_there, asyncio.run(in_a_loop()), in_loops, lent
+    return refusal, taken, begun_there, asyncio.run(in_a_loop()), in_loops, lent
 
 
 @pytest.mark.parametrize("where", ["client", "owner"])
-def test_an_iteration_refuses_in_a_fork_and_goes_on_in_its_process(
+def test_an_iteration_refuses_in_a_fork_and_continues_in_its_process(
     child: Start, where: str
 ) -> None:
     queue = sync.FIFOQueue(30, name="numbers").share()
@@ -492,10 +492,10 @@ def test_an_iteration_refuses_in_a_fork_and_goes_on_in_its_process(
         found = fork_in_iterations(queue)
     else:
         found = child(fork_in_iterations, queue).result()
-    said, taken, begun_there, (said_in_a_loop, taken_in_a_loop), in_loops, lent = found
+    refusal, taken, begun_there, (refusal_in_a_loop, taken_in_a_loop), in_loops, lent = found
     hint = "was begun in the parent process and continues there: begin a new one in this fork"
-    assert said.startswith(f"<aioqueue.sync.Batches of 2 from 'numbers'> {hint}")
-    assert said_in_a_loop.startswith(f"<aioqueue.AsyncBatches of 2 from 'numbers'> {hint}")
+    assert refusal.startswith(f"<aioqueue.sync.Batches of 2 from 'numbers'> {hint}")
+    assert refusal_in_a_loop.startswith(f"<aioqueue.AsyncBatches of 2 from 'numbers'> {hint}")
     assert begun_there == ""
     assert all(hint in one for one in in_loops)
     assert taken == [[0, 1], [4, 5]]  # in between, the fork's own iteration has taken a batch
