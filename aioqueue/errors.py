@@ -38,7 +38,7 @@ import concurrent.futures
 import pickle
 import queue as stdlib_queue
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Final
@@ -60,6 +60,7 @@ __all__ = (
     "QueueClosedError",
     "QueueEmpty",
     "QueueFull",
+    "SealedFailure",
     "StarvedError",
     "StillRunningError",
     "UndeliveredError",
@@ -71,6 +72,7 @@ __all__ = (
     "describe_exception",
     "exception_text",
     "interrupt_of",
+    "open_cause",
     "out_of_range_error",
     "queue_label",
     "rebuild_exception",
@@ -103,6 +105,46 @@ def add_note(error: BaseException, note: str) -> None:
 def set_cause(error: BaseException, cause: BaseException | None) -> None:
     """Set the cause of an exception, even if its class refuses attributes."""
     BaseException.__setattr__(error, "__cause__", cause)
+
+
+class SealedFailure(Exception):  # noqa: N818  # it is a cause, and never raised
+    """Stands for the failure that has closed something which several processes share.
+
+    To pickle or unpickle a failure runs code of the user. The threads that serve other processes
+    must not, so they have this in its place. A caller gets the failure itself (`open_cause`).
+
+    Args:
+        message: the failure as it is sent.
+        load: unpickles it.
+        failure: the failure, where this process has it.
+    """
+
+    def __init__(
+        self,
+        message: bytes,
+        load: Callable[[bytes], BaseException],
+        failure: BaseException | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self._load = load
+        self._opened = [] if failure is None else [failure]
+
+    def is_of(self, failure: BaseException) -> bool:
+        return any(one is failure for one in self._opened)
+
+    def opened(self) -> BaseException:
+        """Return the failure, to each caller the same; the first call unpickles it."""
+        if not self._opened:
+            self._opened.append(self._load(self.message))  # or another thread did, before
+        return self._opened[0]
+
+
+def open_cause(error: BaseException) -> None:
+    """Give an error the failure that is its cause, in the thread that is about to raise it."""
+    cause = error.__cause__
+    if type(cause) is SealedFailure:
+        set_cause(error, cause.opened())
 
 
 def exception_text(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from weakref import WeakSet, ref
 from aioqueue.base.public_names import public
 from aioqueue.core.elements.spec import Columns, Row
 from aioqueue.core.storage.protocol import Held
-from aioqueue.errors import QueueClosedError, counted, queue_label
+from aioqueue.errors import QueueClosedError, counted, open_cause, queue_label
 
 
 @public("aioqueue")
@@ -153,6 +153,7 @@ class Attempt:
         """
         error, self.error = self.error, None
         assert error is not None
+        open_cause(error)
         try:
             raise error
         finally:

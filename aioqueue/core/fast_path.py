@@ -37,7 +37,7 @@ from aioqueue.core.elements.spec import Row
 from aioqueue.core.meters import Counted, Durations
 from aioqueue.core.storage.protocol import Storage
 from aioqueue.core.storage.sized import rows_within
-from aioqueue.errors import queue_label
+from aioqueue.errors import SealedFailure, queue_label
 from aioqueue.system import locks
 from aioqueue.system._compiled import bind_uncompiled
 from aioqueue.system.locks import (
@@ -526,8 +526,14 @@ class MachineState(FastPath):
     @synchronized
     def replace_cause(self, cause: BaseException, instead: BaseException) -> None:
         """Have later errors name another failure as their cause, if they would name this one."""
-        if self._cause is cause:
+        known = self._cause
+        if known is cause or (type(known) is SealedFailure and known.is_of(cause)):
             self._cause = instead
+
+    @property
+    def cause(self) -> BaseException | None:
+        """The failure that has closed the queue."""
+        return self._cause
 
     @synchronized
     def _get_state(self) -> QueueState:

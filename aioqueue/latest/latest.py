@@ -100,7 +100,7 @@ class LatestFace(Generic[T]):
             return f"<{kind} of another process>"
         state = "closed" if core.is_closed else f"{counted(len(core._pending()), 'reader')} waiting"
         version = core.current.version
-        return on_one_line(f"<{kind} '{core.name}', version {version}, {state}>")
+        return on_one_line(f"<{kind} '{core.name}', version {version}, {state}{core.whose}>")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a `Latest` that is shared; see `share`.

@@ -66,11 +66,12 @@ class LatestCore:
         if name is not None and not isinstance(name, str):
             raise InvalidArgumentError(f"name: got {name!r}; expected a string or None")
         self.name: str = name or f"Latest-{next(_numbers)}"
+        self.whose: str = ""  # what its text says of the process that shares it, elsewhere
         self.current: Versioned[Any] = Versioned(0, UNSET)
         self.is_closed: bool = False
         self.has_begun: bool = False
         self._lock = threading.RLock()  # guards what changes; reading `current` needs no lock
-        self._cause: BaseException | None = None
+        self.cause: BaseException | None = None
         # Those that wait, and perhaps some that have been woken. Each removes itself.
         self._waiting: dict[PendingRead, None] = {}
         # How the processes of this machine share it (`aioqueue.sharing`); ``None``: they do not.
@@ -156,7 +157,7 @@ class LatestCore:
         if self.is_closed:
             return ()
         self.has_begun = True
-        self._cause = cause
+        self.cause = cause
         self.is_closed = True  # last: readers look at it without the lock
         return self._complete_ready()
 
@@ -189,7 +190,7 @@ class LatestCore:
         return self._with_cause(end)
 
     def _with_cause(self, error: BaseException) -> BaseException:
-        error.__cause__ = self._cause
+        error.__cause__ = self.cause
         return error
 
     def new_waker(self) -> Any:

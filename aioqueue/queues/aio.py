@@ -42,6 +42,7 @@ from aioqueue.core.meters import current_meter
 from aioqueue.errors import CancelledError, OutOfRangeError
 from aioqueue.queues.leases import QueueLeases
 from aioqueue.queues.queue_core import QueueCore, QueueFace, add_rows_note
+from aioqueue.system.forks import NOT_BEGUN, PROCESS, begun_here
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import (
     CancelScope,
@@ -529,7 +530,7 @@ class AsyncMethods(QueueFace[ElementT]):
 class AsyncBatches(Generic[BatchT]):
     """An async iterator over batches; `batches` returns it."""
 
-    __slots__ = ("_drop_remainder", "_max_wait", "_n", "_queue")
+    __slots__ = ("_drop_remainder", "_max_wait", "_n", "_process", "_queue")
 
     def __init__(
         self, queue: AsyncMethods[Any], n: int, drop_remainder: bool, max_wait: float | None = None
@@ -538,6 +539,7 @@ class AsyncBatches(Generic[BatchT]):
         self._n = n
         self._drop_remainder = drop_remainder
         self._max_wait = max_wait
+        self._process = NOT_BEGUN
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
@@ -570,6 +572,8 @@ class AsyncBatches(Generic[BatchT]):
 
     async def __anext__(self) -> BatchT:
         batch: BatchT
+        if self._process != PROCESS.number:
+            self._process = begun_here(self._process, self)
         try:
             if self._drop_remainder:
                 batch = await self._queue.dequeue_many(self._n)

@@ -40,6 +40,7 @@ from aioqueue.errors import (
 from aioqueue.queues.element_writer import ElementWriter
 from aioqueue.queues.leases import QueueLeases
 from aioqueue.queues.queue_core import QueueFace, add_rows_note
+from aioqueue.system.forks import NOT_BEGUN, PROCESS, begun_here
 from aioqueue.worlds.scopes import cancelled_by, current_scopes, seconds_left, unwatch, watch
 from aioqueue.worlds.waker import (
     ThreadWaker,
@@ -412,7 +413,7 @@ class BlockingMethods(QueueFace[ElementT]):
 class Batches(Generic[BatchT]):
     """An iterator over batches; `batches` returns it."""
 
-    __slots__ = ("_drop_remainder", "_max_wait", "_n", "_queue")
+    __slots__ = ("_drop_remainder", "_max_wait", "_n", "_process", "_queue")
 
     def __init__(
         self,
@@ -425,6 +426,7 @@ class Batches(Generic[BatchT]):
         self._n = n
         self._drop_remainder = drop_remainder
         self._max_wait = max_wait
+        self._process = NOT_BEGUN
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
@@ -457,6 +459,8 @@ class Batches(Generic[BatchT]):
 
     def __next__(self) -> BatchT:
         batch: BatchT
+        if self._process != PROCESS.number:
+            self._process = begun_here(self._process, self)
         try:
             if self._drop_remainder:
                 batch = self._queue.dequeue_many(self._n)

@@ -23,7 +23,7 @@ from typing import Any
 
 from aioqueue.core.attempts import Borrower, Take
 from aioqueue.errors import CancelledError
-from aioqueue.system.forks import PROCESS
+from aioqueue.system.forks import PROCESS, inherited_error, note_for_forks
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.waker import apply_deferred, current_loops, deliver, in_event_loop
 
@@ -60,6 +60,7 @@ class QueueLeases:
         self._is_over = False
         self._process = PROCESS.number
         self._core.has_leases = True
+        note_for_forks(self)
 
     @property
     def name(self) -> str:
@@ -104,6 +105,7 @@ class QueueLeases:
         Raises:
             OutOfRangeError: the queue is closed, and has no more.
             CancelledError: the loop is over.
+            RuntimeError: this is a fork of the process of the loop.
         """
         take = self._new_take()
         if not (take.single and self._machine.try_grant(take, None)):
@@ -174,9 +176,17 @@ class QueueLeases:
         if takes:
             apply_deferred(self._machine.withdraw_leases, takes)
 
+    def _was_forked(self) -> None:
+        self._is_over = True  # here: the elements are the parent's
+
+    def _over_error(self) -> Exception:
+        if self._process != PROCESS.number:
+            return inherited_error(f"the loop that reads '{self.name}'")
+        return CancelledError(f"the loop that reads '{self.name}' is over")
+
     def _new_take(self) -> Take:
         if self._is_over:
-            raise CancelledError(f"the loop that reads '{self.name}' is over")
+            raise self._over_error()
         n = self._n
         if n is None:
             return Take(1, True, leased=True, borrower=self._borrower)
@@ -196,7 +206,7 @@ class QueueLeases:
             # Asked after the lease is entered. If `give_back` runs in another thread just now,
             # either that finds the lease, or this call finds that the loop is over.
             if self._is_over:
-                raise CancelledError(f"the loop that reads '{self.name}' is over")
+                raise self._over_error()
             if take.single:
                 # Asked for each time: sharing the queue replaces it.
                 row, from_row = self._core.row_of(take), self._sync._from_row

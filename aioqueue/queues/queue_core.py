@@ -76,6 +76,7 @@ class QueueCore:
 
     Attributes:
         opens_rows: whether `row_of` changes rows.
+        whose: what its text says of the process that shares it; empty in that process.
 
     Args:
         kind: the name of the queue's class.
@@ -88,6 +89,7 @@ class QueueCore:
     """
 
     opens_rows = False
+    whose: str = ""
 
     def __init__(
         self,
@@ -468,7 +470,7 @@ class QueueFace(QueueMethods[ElementT]):
         inside += f", {counts.granted} granted" if counts.granted else ""
         inside += f", {counts.claimed} claimed" if counts.claimed else ""
         state = core.recent_state()
-        suffix = "" if state is QueueState.OPEN else f", {state.value}"
+        suffix = core.whose if state is QueueState.OPEN else f", {state.value}{core.whose}"
         return f"<{type(self).__module__}.{core.label} [{core.spec!r}] {inside}{suffix}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -655,6 +657,8 @@ class QueueFace(QueueMethods[ElementT]):
         checked_flag(cancel_pending_enqueues, "cancel_pending_enqueues")
         if self._core.wakers and not self._machine.is_entered_here():
             self._core.drop_dead_loops()  # rows that dead tasks hold would keep the queue open
+        if cause is not None and self._core.shared is not None:
+            cause = self._core.shared.closing_cause(cause)
         options: Any = {"cancel_pending_enqueues": cancel_pending_enqueues, "cause": cause}
         try:
             apply_deferred(self._machine.close, **options)

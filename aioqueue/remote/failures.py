@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from aioqueue.errors import (
@@ -11,6 +12,7 @@ from aioqueue.errors import (
     OutOfRangeError,
     PickledByParts,
     QueueClosedError,
+    SealedFailure,
     describe_exception,
 )
 from aioqueue.processes.failures import (
@@ -37,7 +39,25 @@ def message_of_cause(
     loads: Callable[[bytes], Any],
 ) -> bytes | None:
     """Return the failure that closes a queue, in the form that is sent."""
+    if type(cause) is SealedFailure:
+        return cause.message
     return None if cause is None else message_of_failure(sendable(cause), dumps, loads)
+
+
+_CLOSING: Final = "where the queue was closed"
+
+
+def closing_cause(failure: BaseException) -> SealedFailure:
+    """Return what keeps a failure of this process that closes a queue, for all processes."""
+    message = message_of_failure(sendable(failure))
+    return SealedFailure(message, partial(failure_of_message, place=_CLOSING), failure)
+
+
+def received_cause(message: bytes | None) -> SealedFailure | None:
+    """Return the same for a failure of another process."""
+    if message is None:
+        return None
+    return SealedFailure(message, partial(failure_of_message, place=_CLOSING))
 
 
 def set_closing_cause(
@@ -45,7 +65,7 @@ def set_closing_cause(
 ) -> None:
     """Give an error of a closed queue the failure that closed it, with its remote traceback."""
     if cause is not None and isinstance(error, OutOfRangeError | QueueClosedError):
-        error.__cause__ = failure_of_message(cause, "where the queue was closed", loads)
+        error.__cause__ = failure_of_message(cause, _CLOSING, loads)
 
 
 def has_frames(cause: BaseException | None) -> bool:
@@ -67,7 +87,8 @@ def message_of_error(error: BaseException) -> bytes:
     if not isinstance(error, AioQueueError):
         return message_of_failure(error)
     cause = message_of_cause(error.__cause__, pickle.dumps, pickle.loads)
-    return _OURS + pickle.dumps((PickledByParts(error), cause))
+    place = _CLOSING if type(error.__cause__) is SealedFailure else None
+    return _OURS + pickle.dumps((PickledByParts(error), cause, place))
 
 
 def error_of_message(message: bytes, place: str) -> Exception:
@@ -80,7 +101,7 @@ def error_of_message(message: bytes, place: str) -> Exception:
     if message[:1] != _OURS:
         return failure_of_message(message, place)
     error: Exception
-    error, cause = pickle.loads(message[1:])
+    error, cause, place_of_cause = pickle.loads(message[1:])
     if cause is not None:
-        error.__cause__ = failure_of_message(cause, place)
+        error.__cause__ = failure_of_message(cause, place_of_cause or place)
     return error

@@ -310,10 +310,15 @@ class MemberCore(CoordinatorCore):
             self.connection.schedule_report()
         return True
 
-    def _accept_failure(self, failure: Failure) -> None:
+    def failure_elsewhere(self, failure: Failure) -> Exception:
+        """Return a failure of another program as the joins of this one raise it."""
         error = failure_of_message(failure.message, failure.place, self.loads)
         if not has_frames(error.__cause__):
             set_cause(error, None)  # it was made where nothing runs, to report a death
+        return error
+
+    def _accept_failure(self, failure: Failure) -> None:
+        error = self.failure_elsewhere(failure)
         worker = failure.worker
         if failure.place not in worker:
             worker = f"{worker} ({failure.place})"

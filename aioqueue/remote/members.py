@@ -89,6 +89,7 @@ class _Member:
         workers: its workers that have not ended.
         joining: its tasks that wait in a join.
         taken: how many of its failures were recorded.
+        has_joined: whether a join there has reported all failures.
     """
 
     def __init__(self, taken: int) -> None:
@@ -97,6 +98,7 @@ class _Member:
         self.workers: dict[str, ActiveWorker] = {}
         self.joining: frozenset[str] = frozenset()
         self.taken = taken
+        self.has_joined = False
 
     def local_names(self) -> list[str]:
         """Return the names of the workers that end with it."""
@@ -150,6 +152,7 @@ class MemberRegister:
             self._accept_failures(member, report)
             if report.stopped_by is not None:
                 self._stop(report.stopped_by)
+            member.has_joined = report.is_joined
             if report.is_joined:
                 self._has_unreported_failure = False
             # Failures are counted, so a late report does no harm. A late list of workers would
@@ -277,6 +280,13 @@ class MemberRegister:
         member = self._members.get(life)
         return "" if member is None else member.place
 
+    def has_raised_failure(self, life: str) -> bool:
+        """Return whether a program has failed, or a join there has raised what failed elsewhere."""
+        member = self._members.get(life)
+        if member is None:
+            return False
+        return bool(member.taken or (member.has_joined and self._failures))
+
     # For observers.
 
     @property
@@ -382,5 +392,5 @@ class MemberRegister:
         self._stopped_by = None
         self._ended = set()
         for member in self._members.values():
-            member.taken = 0
+            member.taken, member.has_joined = 0, False
         self.answer_waiting()

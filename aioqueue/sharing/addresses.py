@@ -20,6 +20,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from time import time
 from typing import IO, Any, Final
 
 from aioqueue.errors import InvalidArgumentError
@@ -27,10 +28,14 @@ from aioqueue.system import posix
 
 _SOCKET_SUFFIX: Final = ".share"
 _NAME_SUFFIX: Final = ".name"
+_DRAFT_SUFFIX: Final = ".draft"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+\Z")
 _LONGEST_NAME: Final = 60
 
 _BACKLOG: Final = 1024
+
+_DRAFT_SECONDS: Final = 60.0
+"""How long it takes at most to write the file of a name under another name."""
 
 _ENDED: Final = ("Z", "X")
 """The states of a process that has ended, and that its parent has not asked about."""
@@ -103,6 +108,10 @@ def remove_stale_files(private: Path) -> None:
     for path in private.glob(f"*{_NAME_SUFFIX}"):
         with contextlib.suppress(OSError):
             _remove_if_stale(path)
+    for path in private.glob(f".*{_DRAFT_SUFFIX}"):
+        with contextlib.suppress(OSError):
+            if time() - path.stat().st_mtime > _DRAFT_SECONDS:
+                path.unlink(missing_ok=True)
 
 
 def remove_files_of(path: str) -> None:
@@ -182,7 +191,7 @@ def take_name(name: str, address: tuple[str, str, int], number: int) -> Name:
     private = folder()
     path = _path_of(private, name)
     content = json.dumps({"name": name, "address": list(address), "object": number}).encode()
-    descriptor, draft = tempfile.mkstemp(prefix=".", dir=private)
+    descriptor, draft = tempfile.mkstemp(_DRAFT_SUFFIX, ".", private)
     file: IO[bytes] = os.fdopen(descriptor, "wb", buffering=0)
     try:
         file.write(content)

@@ -53,7 +53,14 @@ from aioqueue.sharing.connection import (
     failure_in,
 )
 from aioqueue.sharing.memory import Parts, blocks_of, starts_as_bytes
-from aioqueue.sharing.owner import Address, ConnectedClient, Server, running_server, server
+from aioqueue.sharing.owner import (
+    Address,
+    ConnectedClient,
+    Server,
+    running_server,
+    server,
+    shared_by,
+)
 from aioqueue.sharing.sealing import parts_of
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import is_held_here, synchronized
@@ -407,7 +414,7 @@ class RemoteBatcherCore:
     def describe(self) -> str:
         """Return the part of the repr that follows the name. It asks nobody."""
         most = self._description.max_batch
-        return f"batches of up to {most}, of process {self._address.pid}"
+        return f"batches of up to {most}{shared_by(self._address)}"
 
 
 class Shared:

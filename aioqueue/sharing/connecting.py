@@ -87,8 +87,8 @@ def _connected(name: str, timeout: float | None, world: World) -> Any:
                 f" `await asyncio.to_thread(aioqueue.connect, {name!r}, {timeout:g})`"
             )
         found = _face_within(name, world, timeout)
+    addresses.remove_stale_files(addresses.folder())
     if found is None:
-        addresses.remove_stale_files(addresses.folder())
         waited = f" within {timeout:.4g} s" if timeout else ""
         killed = f"; process {last_owner}, which did, was killed" if last_owner else ""
         raise LookupError(

@@ -587,6 +587,10 @@ class SharingConnection:
 
     def _note_no_descriptors(self, number: int) -> None:
         """End the connection for want of a descriptor. The next call connects anew."""
+        # The owner may have answered calls already. It must see this end before it gets the next
+        # call, or that one would overtake what goes back. So first the socket ends, then the calls.
+        with suppress(OSError):
+            self.socket.socket.shutdown(socket.SHUT_RDWR)
         self.ended_here = True
         where = f"this process could not connect to process {self.peer.pid}"
         self._finish(lambda: OSError(number, f"{os.strerror(number)}: {where}"))
@@ -653,10 +657,11 @@ class SharingConnection:
 
     def _finish(self, error: Callable[[], BaseException]) -> None:
         """End the connection: no call will be answered any more."""
-        call_with_lock(self._lock, self._set_end, error)
-        self._cut_off_all()
+        # Before the callers hear of it: they may end this process, and with it the tidying.
         if not self._got_bye:
             addresses.remove_files_of(self.address.path)
+        call_with_lock(self._lock, self._set_end, error)
+        self._cut_off_all()
         self._give_role_to_thread()
 
     def _set_end(self, error: Callable[[], BaseException]) -> None:

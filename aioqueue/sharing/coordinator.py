@@ -18,6 +18,7 @@ import atexit
 import logging
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
@@ -35,15 +36,23 @@ from aioqueue.coordination.coordinator import BlockingCoordinator, Coordinator
 from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.methods import CoordinatorFace
 from aioqueue.coordination.workers import current_worker_name
-from aioqueue.errors import InvalidArgumentError, WorkerDiedError, exception_text, sent_as
+from aioqueue.errors import (
+    InvalidArgumentError,
+    WorkerDiedError,
+    add_note,
+    exception_text,
+    sent_as,
+    set_cause,
+)
+from aioqueue.processes.failures import RemoteTraceback
 from aioqueue.queues.queue_core import QueueCore
 from aioqueue.remote.member_connection import MemberConnection
 from aioqueue.remote.member_core import MemberCore
-from aioqueue.remote.members import ActiveWorker, MemberRegister, ProgramReport
+from aioqueue.remote.members import ActiveWorker, Failure, MemberRegister, ProgramReport
 from aioqueue.sharing import frames
 from aioqueue.sharing.addresses import checked_name
 from aioqueue.sharing.connection import SharingConnection, connection_to, failure_in
-from aioqueue.sharing.owner import Address, ConnectedClient, Server, server
+from aioqueue.sharing.owner import Address, ConnectedClient, Server, server, shared_by
 from aioqueue.sharing.peers import Peer, how_ended
 from aioqueue.sharing.queues import RemoteQueueCore
 from aioqueue.system import posix
@@ -78,6 +87,8 @@ _CODE_PAUSE: Final = 0.002
 _ANSWER_SECONDS: Final = 0.5
 """How long an explanation, or a monitor, waits for other processes."""
 
+
+_FRAME: Final = re.compile(r'  File "(.+)", line (\d+)')
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -179,23 +190,26 @@ class Elsewhere:
     def __init__(self, core: ProcessMember) -> None:
         self._core = weakref.ref(core)
         self._numbers: list[ProcessNumbers] = []
-        self._answered = threading.Event()
 
-    def ask(self) -> None:
+    def ask(self) -> threading.Event:
+        answered = threading.Event()  # of this question: several may be under way
         core = self._core()
-        if core is not None:
-            self._answered.clear()
-            core.connection.schedule_request(self._receive, "ask", core.life, "numbers")
+        if core is None:
+            answered.set()
+        else:
+            receive = partial(self._receive, answered)
+            core.connection.schedule_request(receive, "ask", core.life, "numbers")
+        return answered
 
-    def _receive(self, numbers: list[bytes] | None) -> None:
+    def _receive(self, answered: threading.Event, numbers: list[bytes] | None) -> None:
         if numbers is not None:
             self._numbers = list(map(pickle.loads, numbers))
-        self._answered.set()
+        answered.set()
 
-    def wait(self) -> None:
+    def wait(self, answered: threading.Event) -> None:
         core = self._core()
         if core is not None and not core.connection.is_current():
-            self._answered.wait(2 * _ANSWER_SECONDS)
+            answered.wait(2 * _ANSWER_SECONDS)
 
     def numbers(self) -> list[ProcessNumbers]:
         return self._numbers
@@ -425,6 +439,8 @@ class CoordinatorService:
         if method == "report":
             (report,) = arguments
             if state is not None:
+                if state.life != report.life and not state.has_left:
+                    self._end_life(state)  # it has dropped its handle, and got another one
                 state.life, state.has_left = report.life, False
             answer(register.report(report))
         elif method in ("news", "wait_ended"):
@@ -442,7 +458,7 @@ class CoordinatorService:
             (report,) = arguments
             state.has_left = state.life == report.life
             if state.has_left:
-                self._keep_numbers(state)
+                self._end_life(state)
             register.leave(report)
             answer(None)
         elif method == "exiting":
@@ -467,9 +483,7 @@ class CoordinatorService:
             state = self._clients.pop(client, None)
             if state is None or not state.life or state.has_left:
                 return
-            for question in list(self._questions.values()):
-                self._miss(question, state.life)
-            self._keep_numbers(state)
+            self._end_life(state)
             code = _exit_code(peer, state.process)
             self._end_member(state, code)
         finally:
@@ -485,13 +499,15 @@ class CoordinatorService:
         if code == -signal.SIGINT:
             # Ctrl-C at the terminal reaches all processes at once. It is a stop, no failure.
             register.stop(register.place_of_program(life))
+        has_raised = state.has_reported_end or register.has_raised_failure(life)
         is_orderly = (
             code == 0
             or code == -signal.SIGINT
             or (code == -signal.SIGTERM and register.is_stopped)
             or (code is None and state.is_exiting)
-            # Its exception has come, with its traceback; the exit code follows from it.
-            or (code is not None and code > 0 and state.has_reported_end)
+            # Its exception has come, with its traceback, or was raised by its join; the exit code
+            # follows from it. A launcher may have caught the exception, and exited with the code.
+            or (code is not None and code > 0 and has_raised)
             or is_over
         )
         if is_orderly:
@@ -536,27 +552,36 @@ class CoordinatorService:
             self._finish(token)
 
     def _all_numbers(self, question: _Question, life: str) -> list[bytes]:
-        """Return the latest numbers of all processes but one, also of those that have ended."""
-        answers = dict(question.answers)
-        for state in self._clients.values():
-            if state.numbers is not None and state.life != life:
-                answers.setdefault(state.life, state.numbers)
-        ended = [] if self._ended is None else [pickle.dumps(self._ended)]
-        return [*answers.values(), *ended]
+        """Return the latest numbers of all processes but one, also of those that have ended.
 
-    def _take_answer(self, state: _ClientState, token: int, answer: bytes) -> None:
-        question = self._questions.get(token)
-        if question is not None and question.what == "numbers":
+        They are those of now, whatever a process has answered to this question: a process may have
+        ended since, and counts among those, or have answered a later question.
+        """
+        here = question.answers.values()
+        others = [state.numbers for state in self._clients.values() if state.life != life]
+        ended = [] if self._ended is None else [pickle.dumps(self._ended)]
+        return [*here, *(one for one in others if one is not None), *ended]
+
+    def _take_answer(self, state: _ClientState, token: int, what: str, answer: bytes) -> None:
+        # Also if the question is over: a busy process always answers late. But not after the last
+        # numbers, which come with the end of a process: they may overtake an answer from before.
+        is_last = state.is_exiting and state.numbers is not None
+        if what == "numbers" and not is_last:
             state.numbers = answer
+        question = self._questions.get(token)
         if question is not None and state.life in question.missing:
-            question.answers[state.life] = answer
+            if what != "numbers":
+                question.answers[state.life] = answer
             self._miss(question, state.life)
 
-    def _keep_numbers(self, state: _ClientState) -> None:
-        """Keep the numbers of a process that has ended."""
+    def _end_life(self, state: _ClientState) -> None:
+        """Note that a process has ended, or does not use the coordinator any more."""
         numbers, state.numbers = state.numbers, None
         if numbers is not None:
             self._ended = one_after_another(self._ended, final(pickle.loads(numbers)))
+        # Now: a question that only this process has not answered is over with this.
+        for question in list(self._questions.values()):
+            self._miss(question, state.life)
 
     def _miss(self, question: _Question, life: str) -> None:
         question.missing.discard(life)
@@ -702,9 +727,10 @@ class ProcessConnection(MemberConnection):
             try:
                 if what == "report":  # first the report, then the word that it has come
                     self.schedule_report()
-                    self.schedule_request(bool, "answer", token, b"")
+                    self.schedule_request(bool, "answer", token, what, b"")
                 else:
-                    self.schedule_request(bool, "answer", token, answer_here(coordinator, what))
+                    answer = answer_here(coordinator, what)
+                    self.schedule_request(bool, "answer", token, what, answer)
             except Exception:  # it is no reason to take part no longer
                 _log.exception("%s cannot say what others ask of it: its %s", self.label, what)
             self.answer_questions()
@@ -752,6 +778,7 @@ class ProcessCore(ProcessMember):
 
     def __init__(self, shared: SharedAt, options: CoordinatorOptions) -> None:
         super().__init__(options.clean_types, options.watchdog)
+        self._owner = shared.address.pid
         self.watch.elsewhere = Elsewhere(self)
         self.connection = ProcessConnection(shared, options.label, self)
         self.connection.start()
@@ -784,6 +811,18 @@ class ProcessCore(ProcessMember):
         work = super().begin_work()
         self.settle()  # from now on, the owner reports the death of this worker
         return work
+
+    def failure_elsewhere(self, failure: Failure) -> Exception:
+        # Each process that joins raises it, so that none goes on as if all were well. But only the
+        # owner shows its traceback: else the terminal would have it once per process.
+        error = super().failure_elsewhere(failure)
+        there = error.__cause__
+        if isinstance(there, RemoteTraceback):
+            (*_, (file, line)) = _FRAME.findall(there.text)
+            whole = f"process {self._owner}, which shares the coordinator, reports its traceback"
+            add_note(error, f"raised at {file}:{line}; {whole}")
+            set_cause(error, None)
+        return error
 
     def connection_lost(self, error: Exception) -> None:
         """Handle the end of the owner: if it was in order, it is a stop like any other."""
@@ -904,7 +943,7 @@ class SharedFace(_Face):
     def __repr__(self) -> str:
         if "_core" in vars(self):
             text: str = super().__repr__()
-            return text
+            return f"{text[:-1]}{shared_by(self._shared.address)}>"
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return f"<{kind} shared by process {self._shared.address.pid}>"
 

@@ -18,15 +18,29 @@ from typing import Any, Final, TypeVar
 
 from aioqueue.base.public_names import World
 from aioqueue.core.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
-from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError, WorkerDiedError
+from aioqueue.errors import (
+    InvalidArgumentError,
+    OutOfRangeError,
+    QueueClosedError,
+    SealedFailure,
+    WorkerDiedError,
+    open_cause,
+)
 from aioqueue.latest.latest import BlockingLatest, Latest, LatestFace
 from aioqueue.latest.state import UNSET, LatestCore, PendingRead, Versioned
-from aioqueue.processes.failures import failure_of_message, message_of_failure
-from aioqueue.remote.failures import sendable
+from aioqueue.processes.failures import message_of_failure
+from aioqueue.remote.failures import closing_cause, received_cause, sendable
 from aioqueue.sharing import addresses, frames
 from aioqueue.sharing.connection import CallerWaker, SharingConnection, connection_to, failure_in
 from aioqueue.sharing.memory import blocks_of, packed
-from aioqueue.sharing.owner import Address, ConnectedClient, Server, running_server, server
+from aioqueue.sharing.owner import (
+    Address,
+    ConnectedClient,
+    Server,
+    running_server,
+    server,
+    shared_by,
+)
 from aioqueue.sharing.sealing import Sealed, is_plain, parts_of, seal, unseal
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import call_with_lock, machine_lock, synchronized
@@ -59,23 +73,39 @@ class SharedLatestCore(LatestCore):
     def publish(self, value: Any) -> int:
         if not is_plain(value):
             # Pickled here, on the publisher's thread. Readers of this process get the object.
-            sealed = seal(value)
-            return super().publish(_Published(value, sealed))
-        return super().publish(value)
+            value = _Published(value, seal(value))
+        try:
+            return super().publish(value)
+        except QueueClosedError as error:
+            open_cause(error)
+            raise
 
     def publish_received(self, sealed: Sealed) -> int:
         """Publish a value of another process."""
         return super().publish(sealed)
 
+    def close(self, cause: BaseException | None) -> None:
+        if isinstance(cause, BaseException) and type(cause) is not SealedFailure:
+            cause = closing_cause(cause)
+        super().close(cause)
+
     def newest(self) -> Versioned[Any]:
         return self._open(self.current)
 
     def newer(self, version: int) -> Versioned[Any] | None:
-        found = super().newer(version)
+        try:
+            found = super().newer(version)
+        except OutOfRangeError as end:
+            open_cause(end)
+            raise
         return None if found is None else self._open(found)
 
     def outcome(self, reading: PendingRead) -> Versioned[Any]:
-        return self._open(super().outcome(reading))
+        try:
+            return self._open(super().outcome(reading))
+        except OutOfRangeError as end:
+            open_cause(end)
+            raise
 
     def _open(self, found: Versioned[Any]) -> Versioned[Any]:
         value = found.value
@@ -286,8 +316,7 @@ class LatestService:
         return self.core.current.version, self.core.is_closed
 
     def _close(self, cause: bytes | None) -> None:
-        error = None if cause is None else failure_of_message(cause, "where it was closed")
-        self.core.close(error)
+        self.core.close(received_cause(cause))
 
 
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
@@ -363,6 +392,7 @@ class RemoteLatestCore(LatestCore):
         self._reset()
         super().__init__(name)
         self.shared = self
+        self.whose = shared_by(address)
 
     def _reset(self) -> None:
         self._kept = _Kept(0, b"", None)
@@ -684,11 +714,12 @@ def _service_of(core: Any) -> LatestService:
     serving = server()
     while True:
         # Pickling runs code of the user, so it happens outside of the core's lock.
-        current = core.current
+        current, cause = core.current, core.cause
+        sealed_cause = None if cause is None else closing_cause(cause)
         shared = current
         if current.version and not is_plain(current.value):
             shared = Versioned(current.version, _Published(current.value, seal(current.value)))
-        if call_with_lock(core._lock, _take_over, core, current, shared):
+        if call_with_lock(core._lock, _take_over, core, (current, cause), (shared, sealed_cause)):
             break
     service = LatestService(core, serving)
     service.number = serving.add(service)
@@ -696,11 +727,11 @@ def _service_of(core: Any) -> LatestService:
     return service
 
 
-def _take_over(core: Any, current: Versioned[Any], shared: Versioned[Any]) -> bool:
-    """Turn a core into a shared one, unless a newer value has been published meanwhile."""
-    if core.current is not current:
+def _take_over(core: Any, found: tuple[Any, Any], shared: tuple[Any, Any]) -> bool:
+    """Turn a core into a shared one, unless its value, or why it was closed, has changed."""
+    if core.current is not found[0] or core.cause is not found[1]:
         return False
-    core.current = shared
+    core.current, core.cause = shared
     core.__class__ = SharedLatestCore
     return True
 

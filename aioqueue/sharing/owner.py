@@ -80,6 +80,11 @@ class Address(NamedTuple):
     """The owner, for messages."""
 
 
+def shared_by(address: Address) -> str:
+    """Return what the text of a handle says at its end."""
+    return f", shared by process {address.pid}"
+
+
 class Service(Protocol):
     """One shared object, as the owner's thread serves it. Only that thread calls its methods.
 

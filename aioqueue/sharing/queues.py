@@ -57,14 +57,15 @@ from aioqueue.errors import (
     InvalidArgumentError,
     OutOfRangeError,
     QueueClosedError,
+    SealedFailure,
     WorkerDiedError,
     queue_label,
 )
-from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.processes.failures import message_of_failure
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods
 from aioqueue.queues.queue_core import QueueCore, QueueFace, add_rows_note, face_of
-from aioqueue.remote.failures import message_of_error, sendable
+from aioqueue.remote.failures import closing_cause, message_of_error, received_cause, sendable
 from aioqueue.sharing import addresses, frames, sealing
 from aioqueue.sharing.connection import (
     CallerWaker,
@@ -82,6 +83,7 @@ from aioqueue.sharing.owner import (
     Server,
     running_server,
     server,
+    shared_by,
 )
 from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
@@ -748,10 +750,15 @@ class QueueService:
         return wakers is not None
 
     def _close(self, cancel_pending_enqueues: bool, cause: bytes | None) -> None:
-        error = None if cause is None else failure_of_message(cause, "where the queue was closed")
         if self.core.wakers:
             self.core.drop_dead_loops()
-        deliver(self.machine.close(cancel_pending_enqueues=cancel_pending_enqueues, cause=error))
+        failure = received_cause(cause)
+        deliver(self.machine.close(cancel_pending_enqueues=cancel_pending_enqueues, cause=failure))
+
+    @staticmethod
+    def closing_cause(failure: BaseException) -> BaseException:
+        """Return what the machine keeps of a failure of this process."""
+        return closing_cause(failure)
 
 
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
@@ -858,22 +865,25 @@ class AttemptCall:
         self.unreadable: bytes = b""
 
     def answered(self, kind: int, body: memoryview) -> None:
+        # The connection forgets the call last: if a signal handler interrupts this, the reader
+        # comes again, and has to find it.
         if kind == frames.SETTLED:
             self.word = bytes(body)
-            self._end()
             self.machine.note_end(self)
+            self._end()
             return
-        if self.machine.note_answer(self, kind, body):
+        is_over = self.machine.note_answer(self, kind, body)
+        if is_over:
             self._wake()
-            # Last: if a signal handler interrupts this, the reader comes again, and has to find it.
-            self.connection.forget_unless(self, self._is_cancelled)
         self.machine.note_end(self)
+        if is_over:
+            self.connection.forget_unless(self, self._is_cancelled)
 
     def cut_off(self) -> None:
         if self.machine.note_answer(self, 0, b""):
             self._wake()
-        self._end()
         self.machine.note_end(self)
+        self._end()
 
     def _is_cancelled(self) -> bool:
         return self.settlement is not None
@@ -1068,11 +1078,10 @@ class RemoteMachine:
         call = AttemptCall(self, connection, attempt)
         if presence is not None:
             call.caller = weakref.ref(presence, partial(self._abandon, weakref.ref(call)))
-        if size:
-            call.size = size
-            self._unanswered += size
         self._calls[attempt] = call
         try:
+            if size:
+                call_with_lock(self._lock, self._count_unanswered, call, size)
             connection.begin(call, kind, body, loop)
         except BaseException:
             if not call.number:
@@ -1151,11 +1160,15 @@ class RemoteMachine:
 
     def note_end(self, call: AttemptCall) -> None:
         """Note that the owner has answered a call: what it has sent does not wait there."""
-        size, call.size = call.size, 0
-        if size:
-            self._unanswered -= size
+        if call.size:
+            call_with_lock(self._lock, self._count_unanswered, call, 0)
             if self._rooms:
                 self.make_room()
+
+    def _count_unanswered(self, call: AttemptCall, size: int) -> None:
+        # Callers and the reader change it at once, so this happens under the lock.
+        self._unanswered += size - call.size
+        call.size = size
 
     def _message(
         self, connection: SharingConnection, attempt: Any, max_wait: float | None, may_wait: bool
@@ -1271,6 +1284,7 @@ class RemoteMachine:
         if call is None:
             return
         if attempt.state is GRANTED:
+            call.caller = None  # it outlives this call of its caller
             if call.body is not None:
                 self._unpack(call)
         else:
@@ -1549,6 +1563,7 @@ class RemoteQueueCore(QueueCore):
         self.is_named = description.is_named
         self.machine: Any = RemoteMachine(address, thing, description)
         self.copier: Any = self.machine
+        self.whose = shared_by(address)
         self._description = description
         storage: Any = self.machine.storage
         self._describe_elements(description.kind, description.spec, storage, description.keep)
@@ -1560,6 +1575,10 @@ class RemoteQueueCore(QueueCore):
 
     def face_class(self, world: World) -> Any:
         return face_class_of(self.kind, world)
+
+    @staticmethod
+    def closing_cause(failure: BaseException) -> BaseException:
+        return failure  # the machine sends it
 
     def prepare_columns(self, columns: Columns, n: int, *, copy: bool) -> Columns:
         return columns  # what is sent is a copy
@@ -1637,6 +1656,9 @@ def share_queue(core: QueueCore, name: str | None) -> None:
             )
         return
     shared = call_with_lock(core.lock, _service_of, core)
+    cause = core.machine.cause
+    if cause is not None and type(cause) is not SealedFailure:  # it was closed before
+        core.machine.replace_cause(cause, closing_cause(cause))
     if name is not None:
         shared.server.add_name(name, shared.number)
 

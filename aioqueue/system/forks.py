@@ -101,6 +101,25 @@ def inherited_error(what: object) -> RuntimeError:
     )
 
 
+NOT_BEGUN: Final = -1
+"""The number of no process: what has it was not begun in any."""
+
+
+def begun_here(number: int, what: object) -> int:
+    """Return the number of this process for an iterator that is about to begin in it.
+
+    Args:
+        number: in which process it was begun.
+        what: what it is, for the message.
+
+    Raises:
+        RuntimeError: it was begun in the parent.
+    """
+    if number != NOT_BEGUN:
+        raise inherited_error(what)
+    return PROCESS.number
+
+
 class InheritedObject:
     """Replaces, in a fork, an object that belongs to the parent: every attribute raises.
 

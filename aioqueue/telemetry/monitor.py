@@ -535,9 +535,9 @@ class Monitor(MonitorExports):
         """Ask the other processes of a shared coordinator for their numbers, which come later."""
         elsewhere = self._watch.elsewhere
         if elsewhere is not None and self._asks_elsewhere:
-            elsewhere.ask()
+            answered = elsewhere.ask()
             if wait:
-                elsewhere.wait()
+                elsewhere.wait(answered)
 
     def _each_second(self) -> None:
         """Hook for monitors that act on what they see."""

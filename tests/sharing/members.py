@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
@@ -335,6 +336,37 @@ def join_too(coord: Any, report: Callable[[Any], Any]) -> None:
         report([repr(error) for error in group.exceptions])
     else:
         report([])
+
+
+def fail_under_a_launcher(coord: Any, report: Callable[[Any], Any]) -> None:
+    """Fail in a block; what has started the process catches that, as that of PyTorch does."""
+    try:
+        with coord.sync:
+            raise ValueError("a bad example")
+    except ExceptionGroup:
+        sys.exit(1)
+
+
+def join_under_a_launcher(coord: Any, report: Callable[[Any], Any]) -> None:
+    try:
+        with coord.sync:
+            report("working")
+            coord.sync.wait_for_stop()
+    except ExceptionGroup:
+        sys.exit(1)
+
+
+def join_and_report_what_is_printed(coord: Any, report: Callable[[Any], Any]) -> None:
+    report("joining")
+    report(["".join(traceback.format_exception(error)) for error in _raised_by_join(coord)])
+
+
+def fail_with_a_group(coord: Any, report: Callable[[Any], Any]) -> None:
+    with coord.stop_on_exception():
+        try:
+            raise KeyError("first")
+        except KeyError as error:
+            raise ExceptionGroup("two examples", [error, ValueError("second")]) from None
 
 
 def learn_of_the_end(coord: Any, report: Callable[[Any], Any]) -> None:

@@ -128,7 +128,7 @@ def test_a_handle_comes_home(owner: Owner) -> None:
         assert pickle.loads(pickle.dumps(batcher)) is batcher
         assert pickle.loads(pickle.dumps(batcher.aio)) is batcher.aio
         assert owner.call(its_repr, batcher).endswith(
-            f"batches of up to 32, of process {os.getpid()}>"
+            f"batches of up to 32, shared by process {os.getpid()}>"
         )
         with pytest.raises(RuntimeError, match="only the process that has made it enters"):
             owner.call(entered, batcher)

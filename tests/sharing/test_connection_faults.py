@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import socket
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from aioqueue.core.attempts import Put
 from aioqueue.errors import WorkerDiedError
 from aioqueue.sharing import frames, memory, owner
 from aioqueue.sharing.addresses import connected_socket
-from aioqueue.sharing.connection import ImmediateCall
+from aioqueue.sharing.connection import ImmediateCall, SharingConnection
 from tests.kit.sharing import Child
 from tests.kit.worlds import spin_until
 
@@ -227,7 +228,7 @@ def connect_without_descriptors(queue: Any) -> list[str]:
     for spare in range(11):
         with descriptors_left(spare):
             try:
-                queue.dequeue()
+                assert queue.dequeue() == 0
             except OSError as error:
                 assert error.errno == errno.EMFILE
                 failures.append(str(error))
@@ -243,6 +244,46 @@ def test_a_client_without_descriptors_connects_later(child: Start) -> None:
     failures = child(connect_without_descriptors, queue).result()
     assert failures
     assert all("Too many open files" in one for one in failures)
+
+
+def connect_twice(queue: Any) -> list[Any]:
+    """Connect without a descriptor for the shared memory, and once more before that has ended."""
+    begun, reconnected = threading.Event(), threading.Event()
+    receive, begin = socket.recv_fds, SharingConnection.begin
+    close = SharingConnection._close_descriptors
+
+    def begin_first(connection: SharingConnection, *arguments: Any) -> None:
+        begin(connection, *arguments)
+        begun.set()
+
+    def receive_none(*arguments: Any) -> Any:
+        begun.wait()
+        sockets.recv_fds = receive
+        data, descriptors, flags, address = receive(*arguments)
+        for one in descriptors:
+            os.close(one)
+        return data, [], flags, address
+
+    def close_late(connection: SharingConnection) -> None:
+        reconnected.wait()
+        close(connection)
+
+    connecting: Any = SharingConnection
+    connecting.begin, connecting._close_descriptors = begin_first, close_late
+    sockets: Any = socket
+    sockets.recv_fds = receive_none
+    with pytest.raises(OSError, match="Too many open files"):
+        queue.dequeue()
+    taken = [queue.dequeue(), queue.dequeue()]
+    reconnected.set()
+    return taken
+
+
+def test_what_a_failed_connection_has_been_answered_goes_back_first(child: Start) -> None:
+    """Before the next call of this process is begun: it gets that very element."""
+    queue = sync.FIFOQueue(3).share()
+    queue.enqueue_many([0, 1])
+    assert child(connect_twice, queue).result() == [0, 1]
 
 
 def put_and_forget(queue: Any) -> int:

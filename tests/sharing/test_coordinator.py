@@ -21,6 +21,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
+from aioqueue.sharing.coordinator import Elsewhere
 from tests.kit.processing import start_the_forkserver
 from tests.kit.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
 from tests.sharing import members as does
@@ -237,6 +238,39 @@ def test_a_failure_here_is_raised_in_every_process(coord: Any, start: Start) -> 
         one.answer()
 
 
+@pytest.mark.parametrize("how", [does.fail, does.fail_with_a_group])
+def test_other_processes_raise_a_failure_without_its_traceback(
+    coord: Any, start: Start, how: Any
+) -> None:
+    """The owner shows it in full, so a terminal has it once, and not once per process."""
+    others = [start(does.join_and_report_what_is_printed, coord) for _ in range(2)]
+    for one in others:
+        one.reported()
+    start(how, coord)
+    assert coord.wait_for_stop(PATIENCE)
+    for one in others:
+        one.answer()
+    (error,) = failures(coord)
+    assert f", in {how.__name__}\n" in str(error.__cause__)
+    for one in others:
+        (printed,) = one.reported()
+        assert repr(error.args[0])[1:-1] in printed
+        assert f", in {how.__name__}\n" not in printed
+        hint = f"process {os.getpid()}, which shares the coordinator, reports its traceback"
+        assert re.search(rf"raised at .*members\.py:\d+; {hint}\n", printed)
+        one.answer()
+
+
+def test_exit_codes_that_follow_from_a_failure_are_no_failures(coord: Any, start: Start) -> None:
+    other = start(does.join_under_a_launcher, coord)
+    other.reported()
+    other.answer()
+    doomed = start(does.fail_under_a_launcher, coord)
+    assert [one.end() for one in (doomed, other)] == [1, 1]
+    spin_until(lambda: not coord._core.connection.service._clients)
+    assert [repr(error) for error in failures(coord)] == ["ValueError('a bad example')"]
+
+
 def test_request_stop_with_a_failure_elsewhere(coord: Any, start: Start) -> None:
     other = start(does.stop_with_a_failure, coord)
     assert other.reported() == "True"
@@ -310,7 +344,8 @@ def test_tasks_of_a_process_report_to_all(coord: Any, start: Start, loop: str) -
     other = start(does.work_in_tasks, coord)
     other.reported()
     other.answer(loop)
-    assert other.reported() == "<aioqueue.sync.Coordinator joined, 1 failure>"
+    shared = f", shared by process {os.getpid()}>"
+    assert other.reported() == f"<aioqueue.sync.Coordinator joined, 1 failure{shared}"
     other.answer()
     assert [repr(error) for error in failures(coord)] == ["ValueError('a bad example')"]
 
@@ -559,7 +594,8 @@ with coord.stop_on_exception():
 raise KeyError("at the end")
 """
     ran = does.program(code, name)
-    assert ran.stdout == "<aioqueue.sync.Coordinator running, 0 failures>\n", ran.stderr
+    shared = f", shared by process {os.getpid()}>"
+    assert ran.stdout == f"<aioqueue.sync.Coordinator running, 0 failures{shared}\n", ran.stderr
     assert ran.returncode == 1
     assert sync.connect(name) is coord
     (error,) = failures(coord)
@@ -665,6 +701,75 @@ def test_the_numbers_of_all_processes_add_up(coord: Any, start: Start, ends: boo
     if not ends:
         for one in started:
             one.answer()
+
+
+def watched(coord: Any, start: Start, monitor: Any) -> tuple[Member, Any]:
+    """A process that has delivered ten elements, which a monitor has seen; and a shared queue."""
+    shared: Any = sync.FIFOQueue(100, name="shared")
+    shared.share()
+    other = start(does.fill, coord)
+    other.reported()
+    other.answer(shared)
+    other.reported()
+    spin_until(lambda: delivered_in_all(monitor) == 10)
+    return other, shared
+
+
+def test_numbers_stay_when_a_process_ends_that_is_asked_for_them(coord: Any, start: Start) -> None:
+    """Its end is what the question has waited for."""
+    with coord.monitor() as monitor:
+        other, shared = watched(coord, start, monitor)
+        other.kill(signal.SIGSTOP)
+        answered = coord._core.watch.elsewhere.ask()
+        other.kill()
+        other.end()
+        assert answered.wait(PATIENCE)
+        assert sum(stage.delivered for stage in monitor._collector.snapshot().stages) == 10
+        assert delivered_in_all(monitor) == 10
+    shared.close()
+    failures(coord)
+
+
+def test_numbers_that_come_late_count(coord: Any, start: Start) -> None:
+    """A process that is always busy answers when its question is over."""
+    service = coord._core.connection.service
+    with coord.monitor() as monitor:
+        other, shared = watched(coord, start, monitor)
+    # Closed, it asks no questions of its own.
+    (state,) = service._clients.values()
+    state.numbers = None
+    other.kill(signal.SIGSTOP)
+    assert coord._core.watch.elsewhere.ask().wait(PATIENCE)
+    assert state.numbers is None
+    other.kill(signal.SIGCONT)
+    spin_until(lambda: state.numbers is not None)
+    other.kill()
+    other.end()
+    spin_until(lambda: delivered_in_all(monitor) == 10)
+    shared.close()
+    failures(coord)
+
+
+def test_each_question_for_numbers_has_its_answer() -> None:
+    """A monitor that ends does not take the answer to an earlier question for its own."""
+    requests: list[Any] = []
+
+    class Connection:
+        def schedule_request(self, then: Any, *_: Any) -> None:
+            requests.append(then)
+
+    class Core:
+        life = "a program"
+        connection = Connection()
+
+    core: Any = Core()
+    others = Elsewhere(core)
+    first, second = others.ask(), others.ask()
+    requests[0]([])
+    assert first.is_set()
+    assert not second.is_set()
+    requests[1]([])
+    assert second.is_set()
 
 
 # At random.

@@ -182,3 +182,13 @@ def cancel_after_the_answer(latest: Any) -> Any:
 
 def test_a_reading_that_is_cancelled_after_its_answer_is_forgotten(child: Start) -> None:
     assert child(cancel_after_the_answer, aioqueue.Latest[Any]().share()).result() == 0
+
+
+def its_repr(latest: Any) -> str:
+    return repr(latest)
+
+
+def test_the_text_of_a_handle_names_the_process_that_shares_it(child: Start) -> None:
+    latest = sync.Latest(1, name="weights").share()
+    text = child(its_repr, latest).result()
+    assert text == f"{repr(latest)[:-1]}, shared by process {os.getpid()}>"

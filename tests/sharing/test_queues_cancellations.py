@@ -6,9 +6,11 @@ import asyncio
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -433,3 +435,58 @@ def test_ticks_of_a_signal_handler_leave_no_call_behind(child: Start) -> None:
     spin_until(lambda: not client.calls)
     other.pipe.send("end")
     other.result()
+
+
+def interrupted_at(step: int, call: Callable[[], object]) -> bool:
+    """Raise as a signal handler may, where the step-th function of ours begins; return whether that
+    many have begun."""
+    steps = 0
+
+    def begin_function(frame: FrameType, *_: object) -> None:
+        nonlocal steps
+        if "/aioqueue/" in frame.f_code.co_filename:
+            steps += 1
+            if steps == step:
+                sys.settrace(None)
+                raise TickError
+
+    sys.settrace(begin_function)
+    try:
+        call()
+    except TickError:
+        pass
+    finally:
+        sys.settrace(None)
+    return steps >= step
+
+
+def interrupt_each_step(queue: Any) -> tuple[int, list[Any]]:
+    """Interrupt each step of an enqueue and of a dequeue; return what was left of which."""
+    queue.size()
+    machine = queue._machine
+    connection = machine.connection()
+    left: list[Any] = []
+
+    def kept() -> tuple[int, ...]:
+        calls = len(machine._calls), len(connection._calls), len(connection._held)
+        return machine._unanswered, *calls
+
+    all_steps = 0
+    for call in (lambda: queue.enqueue(0), queue.dequeue):
+        step = 1
+        while interrupted_at(step, call):
+            queue.size()  # after its answer, all earlier ones are here
+            if any(kept()):
+                left.append((call, step, kept()))
+            queue.enqueue(0)  # so that no dequeue has to wait
+            step += 1
+        all_steps += step
+        queue.dequeue_up_to(1000, 0)
+    return all_steps, left
+
+
+def test_a_call_that_is_interrupted_at_any_step_leaves_nothing_behind(child: Start) -> None:
+    queue = sync.FIFOQueue(1000).share()
+    steps, left = child(interrupt_each_step, queue).result()
+    assert steps > 100
+    assert left == []

@@ -292,6 +292,67 @@ def test_a_client_that_comes_after_the_owners_death(child: Start) -> None:
     assert not os.path.exists(queue._machine.address.path)
 
 
+def own_by_name(name: str, pipe: Any) -> None:
+    queue = sync.FIFOQueue(2)
+    pipe.send(queue.share(name=name))
+    pipe.recv()
+
+
+def end_with_the_owner(queue: Any, pipe: Any) -> None:
+    """End this process as soon as its callers hear of the owner's end."""
+    ending: Any = SharingConnection
+    ending._cut_off_all = lambda _: os._exit(0)
+    queue.size()
+    pipe.send("connected")
+    queue.dequeue()
+
+
+def test_clients_that_end_with_a_killed_owner_have_tidied_up(child: Start) -> None:
+    name = f"tidied-{os.getpid()}"
+    owning = child(own_by_name, name, talks=True)
+    queue = owning.reported()
+    client = child(end_with_the_owner, queue, talks=True)
+    assert client.reported() == "connected"
+    owning.kill()
+    client.wait()
+    path = Path(queue._machine.address.path)
+    assert not path.exists()
+    assert not list(path.parent.glob(f"{name}.*"))
+
+
+def connect_to_another(name: str) -> None:
+    sync.connect(name).enqueue(1)
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_connecting_removes_what_others_have_left(child: Start, found: bool) -> None:
+    """Owners that were killed, without clients that would notice."""
+    name = f"left-{os.getpid()}"
+    owning = child(own_by_name, name, talks=True)
+    path = Path(owning.reported()._machine.address.path)
+    owning.kill()
+    draft = path.with_name(f".left-{os.getpid()}.draft")
+    fresh = path.with_name(f".fresh-{os.getpid()}.draft")
+    for one in (draft, fresh):
+        one.touch()
+    os.utime(draft, (0, 0))
+    if found:
+        child(connect_to_another, shared_by_name()).result()
+    else:
+        with pytest.raises(LookupError):
+            sync.connect(f"nobody-{os.getpid()}")
+    assert not path.exists()
+    assert not path.with_name(f"{name}.name").exists()
+    assert not draft.exists()
+    fresh.unlink()
+
+
+def shared_by_name() -> str:
+    name = f"living-{os.getpid()}"
+    sync.FIFOQueue(2).share(name=name)
+    return name
+
+
 def test_an_owner_that_ends_in_order(child: Start) -> None:
     owning = child(own, talks=True)
     queue = owning.reported()

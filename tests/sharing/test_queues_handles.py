@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import itertools
 import os
 import pickle
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueEmpty, QueueFull
+from aioqueue.inputs import from_iterable
 from aioqueue.sharing import addresses, owner
 from tests.kit.children import ROOT, environment
 from tests.kit.sharing import METHODS, Child, sharing_ended
@@ -58,7 +60,9 @@ def test_a_handle_is_its_queue(child: Start, method: str) -> None:
     queue = sync.FIFOQueue(10, name="jobs")
     assert queue.share() is queue
     result = child(use_both_faces, queue, method=method).result()
-    assert result == (2, "<aioqueue.sync.FIFOQueue 'jobs' [objects] 0/10>")
+    text = "<aioqueue.sync.FIFOQueue 'jobs' [objects] 0/10"
+    assert result == (2, f"{text}, shared by process {os.getpid()}>")
+    assert repr(queue) == f"{text}>"
 
 
 def twice(queue: Any) -> bool:
@@ -381,6 +385,23 @@ def test_a_thread_whose_loop_runs_may_not_wait_for_a_name() -> None:
         asyncio.run(main())
 
 
+def loop_and_leave(queue: Any) -> Any:
+    """Read a queue by pipelines, of which the first one is left early."""
+    left = from_iterable(queue).prepare(str, workers=2, where="thread")
+    taken = list(itertools.islice(left, 3))
+    gc.collect()
+    return taken, [*from_iterable(queue)]
+
+
+def test_a_pipeline_has_each_element_of_a_handle_once(child: Start) -> None:
+    """What it has on lease is its own until it is handed out, or goes back."""
+    queue = sync.FIFOQueue(30).share()
+    queue.enqueue_many(range(20))
+    queue.close()
+    taken, rest = child(loop_and_leave, queue).result()
+    assert sorted([*map(int, taken), *rest]) == list(range(20))
+
+
 # Forks.
 
 
@@ -419,6 +440,67 @@ def test_a_fork_of_the_owner_has_handles_of_its_queues(child: Start) -> None:
     assert child(use_in_a_fork, face).result() == (1, queue.name)
     face.enqueue(2)
     assert queue.sync.dequeue() == 2
+
+
+def in_a_fork(call: Callable[[], object]) -> str:
+    """What a call in a fork of this process raises."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            call()
+        except RuntimeError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(writing)
+    with os.fdopen(reading) as refusal:
+        return refusal.read()
+
+
+def fork_in_iterations(queue: Any) -> Any:
+    """Fork in the middle of loops; return what the fork's next step raises, and what is taken."""
+
+    async def in_a_loop() -> tuple[Any, ...]:
+        batches = queue.aio.batches(2)
+        taken = [await anext(batches)]
+        refusal = in_a_fork(lambda: next(batches.__anext__().__await__()))
+        return refusal, [*taken, await anext(batches)]
+
+    batches, later = queue.batches(2), queue.batches(2)
+    taken = [next(batches)]
+    refusal = in_a_fork(lambda: next(batches))
+    begun_there = in_a_fork(lambda: next(later))
+    taken += [next(batches)]
+    loop = iter(from_iterable(queue))
+    leases = queue._leases()
+    lent = [next(loop), leases.take("a lease")]
+    in_loops = in_a_fork(lambda: next(loop)), in_a_fork(lambda: leases.take("another"))
+    lent += [next(loop), leases.take("the next")]
+    leases.give_back()
+    return refusal, taken, begun_there, asyncio.run(in_a_loop()), in_loops, lent
+
+
+@pytest.mark.parametrize("where", ["client", "owner"])
+def test_an_iteration_refuses_in_a_fork_and_continues_in_its_process(
+    child: Start, where: str
+) -> None:
+    queue = sync.FIFOQueue(30, name="numbers").share()
+    queue.enqueue_many(range(20))
+    if where == "owner":
+        found = fork_in_iterations(queue)
+    else:
+        found = child(fork_in_iterations, queue).result()
+    refusal, taken, begun_there, (refusal_in_a_loop, taken_in_a_loop), in_loops, lent = found
+    hint = "was begun in the parent process and continues there: begin a new one in this fork"
+    assert refusal.startswith(f"<aioqueue.sync.Batches of 2 from 'numbers'> {hint}")
+    assert refusal_in_a_loop.startswith(f"<aioqueue.AsyncBatches of 2 from 'numbers'> {hint}")
+    assert begun_there == ""
+    assert all(hint in one for one in in_loops)
+    assert taken == [[0, 1], [4, 5]]  # in between, the fork's own iteration has taken a batch
+    assert lent == [6, 7, 8, 9]
+    assert taken_in_a_loop == [[7, 9], [10, 11]]  # first what the leases have given back
 
 
 @pytest.mark.parametrize("make", [partial(sync.FIFOQueue[Any], 3), sync.Latest[Any]])

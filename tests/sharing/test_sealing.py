@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from aioqueue import sync
+from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.sharing import sealing
 from aioqueue.sharing.sealing import Sealed
 from tests.kit.sharing import Child
@@ -57,6 +58,70 @@ def test_only_callers_run_code_of_the_user(child: Start) -> None:
     queue.dequeue()
     assert set(there[0] + there[1]) == {"MainThread"}
     assert set(Watched.pickled + Watched.unpickled) == {"MainThread"}
+
+
+class WatchedError(Exception):
+    """The same, as a failure."""
+
+    threads: list[str] = []  # noqa: RUF012
+
+    def __reduce__(self) -> Any:
+        self.threads.append(threading.current_thread().name)
+        return unpickled_failure, self.args
+
+
+def unpickled_failure(*arguments: Any) -> WatchedError:
+    WatchedError.threads.append(threading.current_thread().name)
+    return WatchedError(*arguments)
+
+
+def close_with_a_failure(shared: Any) -> list[str]:
+    try:
+        raise WatchedError("lost")
+    except WatchedError as failure:
+        shared.close(cause=failure)
+    return WatchedError.threads
+
+
+def causes_of_ends(shared: Any) -> tuple[list[BaseException | None], list[str]]:
+    """The causes of what readers and writers get."""
+    calls: list[Callable[[], Any]]
+    if isinstance(shared, sync.Latest):
+        calls = [shared.get, lambda: shared.publish(1)]
+    else:
+        calls = [shared.dequeue, shared.dequeue_nowait, lambda: shared.enqueue(1), shared.join]
+    found: list[BaseException | None] = []
+    for call in calls:
+        with pytest.raises((OutOfRangeError, QueueClosedError)) as error:
+            call()
+        found.append(error.value.__cause__)
+    return found, WatchedError.threads
+
+
+@pytest.mark.parametrize("make", [lambda: sync.FIFOQueue(3), sync.Latest], ids=["queue", "latest"])
+@pytest.mark.parametrize("closed", ["before it is shared", "here", "elsewhere"])
+def test_a_failure_that_closes_is_pickled_by_callers_only(
+    child: Start, make: Callable[[], Any], closed: str
+) -> None:
+    WatchedError.threads.clear()
+    shared = make()
+    if closed == "before it is shared":
+        close_with_a_failure(shared)
+    shared.share()
+    if closed == "here":
+        close_with_a_failure(shared)
+    elif closed == "elsewhere":
+        assert set(child(close_with_a_failure, shared).result()) == {"MainThread"}
+    causes, threads = child(causes_of_ends, shared).result()
+    assert {repr(one) for one in causes} == {"WatchedError('lost')"}
+    assert set(threads) == {"MainThread"}
+    causes, threads = causes_of_ends(shared)
+    assert set(threads) <= {"MainThread"}
+    assert repr(causes[0]) == "WatchedError('lost')"
+    assert all(one is causes[0] for one in causes), "it is one failure for all callers here"
+    assert causes[0] is not None
+    text = str(causes[0].__cause__)
+    assert ("where the queue was closed" in text) == (closed == "elsewhere")
 
 
 @pytest.mark.parametrize(

@@ -123,10 +123,10 @@ class Listener(Protocol):
 class OtherProcesses(Protocol):
     """The other processes that take part in a run."""
 
-    def ask(self) -> None:
-        """Ask them for their numbers, which come later."""
+    def ask(self) -> threading.Event:
+        """Ask them for their numbers, which come later: then the event is set."""
 
-    def wait(self) -> None:
+    def wait(self, answered: threading.Event) -> None:
         """Wait, for a limited time, for what was asked."""
 
     def numbers(self) -> Iterable[ProcessNumbers]:
