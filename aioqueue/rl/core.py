@@ -30,11 +30,24 @@ from aioqueue.base.arguments import checked_count
 from aioqueue.errors import InvalidArgumentError, add_note, counted
 from aioqueue.items.value_text import short_value
 from aioqueue.rl.clock import IdleTimes
-from aioqueue.rl.machine import NOTHING, Effects, MachineGroup, RolloutCall, RolloutMachine, Stored
+from aioqueue.rl.machine import (
+    NOTHING,
+    CallState,
+    Effects,
+    MachineGroup,
+    RolloutCall,
+    RolloutMachine,
+    Stored,
+)
 from aioqueue.rl.prompts import Mark, PromptReader
 from aioqueue.rl.rollout import Batch, Group, Rollout, Step
 from aioqueue.rl.state import ResultFolder
-from aioqueue.system.locks import call_with_lock, held_here_check, machine_lock
+from aioqueue.system.locks import (
+    call_with_lock,
+    held_here_check,
+    machine_lock,
+    synchronized_move,
+)
 from aioqueue.telemetry.explain.explanation import format_seconds
 from aioqueue.telemetry.explain.stacks import place_of, stack_of
 from aioqueue.worlds.current import current_waker
@@ -44,6 +57,7 @@ from aioqueue.worlds.waker import Owner, in_trio, running_loop
 _log: Final = logging.getLogger("aioqueue")
 _numbers = itertools.count(1)
 _main_thread: Final = threading.main_thread().ident
+_RUNNING: Final = CallState.RUNNING
 
 
 class Prompt(NamedTuple):
@@ -370,14 +384,17 @@ class RolloutCore:
 
     def _decide(self, event: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         decided = event(*args)
-        effects = decided[1] if type(decided) is tuple else decided
+        self._note(decided[1] if type(decided) is tuple else decided)
+        return decided
+
+    def _note(self, effects: Effects) -> None:
+        """Do under the lock what belongs to an event of the machine."""
         if effects is not NOTHING:
             if effects.step is not None:
                 self._grant(effects)
             elif effects.is_end:
                 self.takers[0].is_end = True
         self.times.note(self.machine)
-        return decided
 
     def _grant(self, effects: Effects) -> None:
         assert effects.step is not None
@@ -416,7 +433,8 @@ class RolloutCore:
             self.pulled_at = perf_counter()
             self.host.pull(effects.pull)
         for call in effects.starts:
-            host = self._host_of(call)
+            evaluation = call.group.payload.evaluation
+            host = self.host if evaluation is None else evaluation.host or self.host
             if host is None:
                 self.apply(self.machine.call_ended, call)
             else:
@@ -459,11 +477,17 @@ class RolloutCore:
 
     def enter(self, call: RolloutCall, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
         """Report that the first step of a call runs; return its rollout, or ``None`` to end."""
-        if not call_with_lock(self._lock, self.machine.enter, call):
+        if not self._enter(call):
             self._apply_here(self.machine.turned_away, call)
             return None
-        self.calls[call] = perf_counter()
         return kind(self, call, self.seed)
+
+    @synchronized_move
+    def _enter(self, call: RolloutCall) -> bool:
+        if not self.machine.enter(call):
+            return False
+        self.calls[call] = perf_counter()
+        return True
 
     def entered(self, call: RolloutCall, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
         """Report that the first step of a call has run in another process.
@@ -488,13 +512,24 @@ class RolloutCore:
 
     def finished(self, call: RolloutCall, rollout: Rollout[Any], result: Any) -> None:
         """Report what the user's function has returned."""
-        self.calls.pop(call, None)
         rollout.result = result
         rollout._end()
+        effects = self._finish(call, rollout)
+        if effects is not NOTHING:
+            self._perform(effects)
+
+    @synchronized_move
+    def _finish(self, call: RolloutCall, rollout: Rollout[Any]) -> Effects:
+        # What `_decide` does, without what it takes to do that for any event: thousands of rollouts
+        # may end in one turn of the event loop.
+        self.calls.pop(call, None)
         self._finished += 1
-        if call.is_current:
+        if call.state is _RUNNING:
             call.group.payload.rollouts[call.index] = rollout
-        self._apply_here(self.machine.finished, call)
+        effects = self.machine.finished(call)
+        if effects is not NOTHING or not self.machine.running:
+            self._note(effects)
+        return effects
 
     def call_ended(self, call: RolloutCall) -> None:
         """Report that a cancelled call has ended."""

@@ -434,9 +434,9 @@ class RolloutMachine:
 
     def finished(self, call: RolloutCall) -> Effects:
         """Report that a call has returned a result. It counts if the call is current."""
-        if self._leave(call):
-            self._lack_one_less(call.group)
-        return self._settle()
+        if self._leave(call) and self._lack_one_less(call.group):
+            return self._settle()
+        return self._settle_calls()
 
     def failed(
         self, call: RolloutCall, error: BaseException, retry: Literal["no", "now", "later"] = "no"
@@ -499,7 +499,7 @@ class RolloutMachine:
     def call_ended(self, call: RolloutCall) -> Effects:
         """Report that a call has ended without a result of interest: it was cancelled."""
         self._leave(call)
-        return self._settle()
+        return self._settle_calls()
 
     def park(self, call: RolloutCall) -> tuple[bool, Effects]:
         """Report that a call is at a safe point, and learn whether it has to wait there."""
@@ -688,7 +688,15 @@ class RolloutMachine:
                 self._check_starvation()
             if not (self._serve() or self._admit_next()):
                 break
-        self._start_calls()
+        return self._settle_calls()
+
+    def _settle_calls(self) -> Effects:
+        """Decide what depends on the number of running calls alone.
+
+        That is all that an end of a call can change, unless it makes its group complete.
+        """
+        if self._startable.values or self._urgent.values or self._patient.values:
+            self._start_calls()
         if self.drain != "no" and self.running == len(self._parked):
             self.drain = "no"
             self._do.is_drained = True
@@ -954,9 +962,6 @@ class RolloutMachine:
         if self.is_paused or self.is_stopped or self.running >= limit:
             return
         urgent, patient, startable = self._urgent, self._patient, self._startable
-        if not (startable.values or urgent.values or patient.values):
-            return
-        starts = self._do.starts
         while self.running < limit:
             if urgent.values:
                 index, group = urgent, urgent.first()
@@ -966,18 +971,28 @@ class RolloutMachine:
                 index, group = startable, startable.first()
             else:
                 return
-            if group.renewed:
-                member = heappop(group.renewed)
-            else:
-                member = group.next_index
-                group.next_index += 1
-            if group.next_index >= group.size and not group.renewed:
+            if self._start_calls_of(group, limit):
                 index.discard(group.ordinal)
-            attempt = group.attempts.get(member, 1) if group.attempts else 1
-            call = RolloutCall(group, member, attempt)
-            group.calls[member] = call
-            self.running += 1
+
+    def _start_calls_of(self, group: MachineGroup, limit: float) -> bool:
+        """Start calls of one group; return whether it has no more to start."""
+        starts, calls, attempts = self._do.starts, group.calls, group.attempts
+        renewed, member, size = group.renewed, group.next_index, group.size
+        room = limit - self.running
+        begin = len(starts)
+        while room > 0 and renewed:
+            index = heappop(renewed)
+            call = calls[index] = RolloutCall(group, index, attempts.get(index, 1))
             starts.append(call)
+            room -= 1
+        while room > 0 and member < size:
+            call = calls[member] = RolloutCall(group, member, 1)
+            starts.append(call)
+            member += 1
+            room -= 1
+        group.next_index = member
+        self.running += len(starts) - begin
+        return member >= size and not renewed
 
     def _is_patient_due(self) -> bool:
         first = self._startable.first_key()
@@ -1023,23 +1038,26 @@ class RolloutMachine:
             return False
         call.state = _CALL_ENDED
         self.running -= 1
-        self._parked.discard(call)
-        if state is _LATE:
-            del self._late[call]
+        if self._parked:
+            self._parked.discard(call)
         if state is not _RUNNING and state is not _STARTED:
+            if state is _LATE:
+                del self._late[call]
             return False
         del call.group.calls[call.index]
         return True
 
-    def _lack_one_less(self, group: MachineGroup) -> None:
-        """Count a rollout that has ended. A complete group is judged."""
+    def _lack_one_less(self, group: MachineGroup) -> bool:
+        """Count a rollout that has ended. A complete group is judged. Return whether it is."""
         group.pending -= 1
-        if not group.pending:
-            if group.is_evaluation:
-                self._end_evaluation(group, None)
-            else:
-                self._move(group, _JUDGED)
-                self._do.judge.append(group)
+        if group.pending:
+            return False
+        if group.is_evaluation:
+            self._end_evaluation(group, None)
+        else:
+            self._move(group, _JUDGED)
+            self._do.judge.append(group)
+        return True
 
     def _become_ready(self, group: MachineGroup, weight: float) -> None:
         self._settle_weight(group, weight)
