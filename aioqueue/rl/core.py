@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from aioqueue import Latest
 from aioqueue.base.arguments import checked_count
+from aioqueue.core.meters import Durations
 from aioqueue.errors import InvalidArgumentError, add_note, counted
 from aioqueue.items.value_text import short_value
 from aioqueue.rl.clock import IdleTimes
@@ -253,8 +254,18 @@ class RolloutCore:
         self.coordinator: object = None
         """The core of the coordinator in which it generates."""
         self.waits: object = None
+        self.stage: object = None
+        """What monitors see of the generation; they do not keep it alive."""
         self.pulled_at: float = 0.0
-        self._finished = 0
+        self.results: int = 0
+        """How many rollouts have a result."""
+        self.retried: int = 0
+        self.lost: int = 0
+        """How many rollouts have failed for good."""
+        self.durations: Durations = Durations()
+        """Of calls that have ended, while `is_measured`."""
+        self.is_measured: bool = False
+        """Whether a monitor watches the generation."""
         self.has_started: bool = False
         self.given_out: int = 0
         self.over: Gate = Gate()
@@ -522,8 +533,8 @@ class RolloutCore:
     def _finish(self, call: RolloutCall, rollout: Rollout[Any]) -> Effects:
         # What `_decide` does, without what it takes to do that for any event: thousands of rollouts
         # may end in one turn of the event loop.
-        self.calls.pop(call, None)
-        self._finished += 1
+        self._forget(call)
+        self.results += 1
         if call.state is _RUNNING:
             call.group.payload.rollouts[call.index] = rollout
         effects = self.machine.finished(call)
@@ -533,8 +544,17 @@ class RolloutCore:
 
     def call_ended(self, call: RolloutCall) -> None:
         """Report that a cancelled call has ended."""
-        self.calls.pop(call, None)
-        self.apply(self.machine.call_ended, call)
+        self.apply(self._call_ended, call)
+
+    def _call_ended(self, call: RolloutCall) -> Effects:
+        self._forget(call)
+        return self.machine.call_ended(call)
+
+    def _forget(self, call: RolloutCall) -> None:
+        """Note the end of a call. Called under the lock."""
+        began = self.calls.pop(call, None)
+        if self.is_measured and began is not None:
+            self.durations.add(perf_counter() - began)
 
     def failed(self, call: RolloutCall, error: BaseException, delay: float | None) -> bool:
         """Report that a call has raised.
@@ -547,14 +567,23 @@ class RolloutCore:
         Returns:
             Whether the caller has to report `RolloutMachine.due` after these seconds.
         """
-        self.calls.pop(call, None)
         if not call.is_current:
-            self.apply(self.machine.call_ended, call)
+            self.call_ended(call)
             return False
         self._describe(call, error)
         retry = "no" if delay is None else "later" if delay else "now"
-        self.apply(self.machine.failed, call, error, retry)
+        self.apply(self._failed, call, error, retry)
         return retry == "later"
+
+    def _failed(self, call: RolloutCall, error: BaseException, retry: Any) -> Effects:
+        self._forget(call)
+        self._count_failure(call, retry)
+        return self.machine.failed(call, error, retry)
+
+    def _count_failure(self, call: RolloutCall, retry: str) -> None:
+        if call.is_current:
+            self.lost += retry == "no"
+            self.retried += retry != "no"
 
     def expired(self, call: RolloutCall, error: BaseException, delay: float | None) -> bool:
         """Report that a call which cannot be cancelled has taken too long; see `failed`."""
@@ -562,8 +591,12 @@ class RolloutCore:
             return False
         self._describe(call, error)
         retry = "no" if delay is None else "later" if delay else "now"
-        self.apply(self.machine.expired, call, error, retry)
+        self.apply(self._expired, call, error, retry)
         return retry == "later"
+
+    def _expired(self, call: RolloutCall, error: BaseException, retry: Any) -> Effects:
+        self._count_failure(call, retry)
+        return self.machine.expired(call, error, retry)
 
     def _describe(self, call: RolloutCall, error: BaseException) -> None:
         which = f"attempt {call.attempt}, version {call.version}"
@@ -748,12 +781,12 @@ class RolloutCore:
         """Report that a trainer has received its step; return it, or ``None`` at the end."""
         self.apply(self._commit, taker)
         self.apply(self._ask_for_first)
-        self.times.trainer_waited(perf_counter() - taker.began)
         return taker.batch
 
     def _commit(self, taker: Taker) -> Effects:
         assert self.takers[0] is taker
         self.takers.popleft()
+        self.times.waits.add(perf_counter() - taker.began)
         if taker.batch is not None:
             self.given_out = max(self.given_out, taker.batch.step + 1)
             self.times.handed_out(taker.batch)
@@ -763,13 +796,13 @@ class RolloutCore:
         """Report that a trainer no longer waits. A step that it was granted stays for the next."""
         self.apply(self._leave, taker)
         self.apply(self._ask_for_first)
-        self.times.trainer_waited(perf_counter() - taker.began)
 
     def _leave(self, taker: Taker) -> Effects:
         if taker not in self.takers:
             return NOTHING
         is_first = self.takers[0] is taker
         self.takers.remove(taker)
+        self.times.waits.add(perf_counter() - taker.began)
         if taker.batch is not None:
             return self.machine.give_back(taker.batch.step)
         return self.machine.untake() if is_first else NOTHING
@@ -913,10 +946,14 @@ class RolloutCore:
     def describe_running(
         self, call: RolloutCall, began: float, frames: Mapping[int, FrameType] | None = None
     ) -> str:
-        """Say since when a rollout runs, and where it is."""
+        """Say since when a rollout runs, and where it is. Not under the lock: another process may
+        have to say where."""
         place = self._place_of(call, frames)
-        seconds = format_seconds(perf_counter() - began)
-        return f"{self.describe_call(call)} runs for {seconds}" + (f", at {place}" if place else "")
+        return self.describe_time(call, began) + (f", at {place}" if place else "")
+
+    def describe_time(self, call: RolloutCall, began: float) -> str:
+        """Say since when a rollout runs."""
+        return f"{self.describe_call(call)} runs for {format_seconds(perf_counter() - began)}"
 
     def _place_of(self, call: RolloutCall, frames: Mapping[int, FrameType] | None) -> str:
         """Return where in the user's code a rollout is; empty if that is not known."""
@@ -944,4 +981,4 @@ class RolloutCore:
     def progress(self) -> Hashable:
         """Return a value that changes when anything moves."""
         machine = self.machine
-        return (machine.admitted, self._finished, machine.step, machine.version, machine.refused)
+        return (machine.admitted, self.results, machine.step, machine.version, machine.refused)
