@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from time import perf_counter
 from types import EllipsisType, TracebackType
 from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
@@ -50,7 +51,7 @@ from aioqueue.sources.shuffling import resolved_seed
 from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
 from aioqueue.system.locks import call_with_lock
 from aioqueue.worlds.current import current_waker
-from aioqueue.worlds.scopes import current_scopes
+from aioqueue.worlds.scopes import Gate, current_scopes
 from aioqueue.worlds.waker import Owner, in_event_loop
 
 P = TypeVar("P")
@@ -505,12 +506,16 @@ class RolloutQueueMethods(RolloutQueueFace[P, R]):
             drain: wait before the block until no rollout runs. ``"safe"`` waits until each is at a
                 `Rollout.safe_point`, or has ended.
             steps: how many steps the weights contain; ``None`` for all that were handed out.
+            timeout: in threads, seconds to wait at most until the block begins; ``None`` waits for
+                ever.
 
         Returns:
             A context manager. Its ``as`` is a `Publication`.
 
         Raises:
             InvalidArgumentError: ``steps`` is less than the version, or more than were handed out.
+            DeadlineExceededError: in threads, the timeout has expired: nothing was published, and
+                the generation continues. It is a `TimeoutError`.
             RuntimeError: the task or thread is in such a block already.
         """
         raise NotImplementedError
@@ -521,12 +526,15 @@ class RolloutQueueMethods(RolloutQueueFace[P, R]):
         Args:
             weights: are published to `policy`.
             steps: how many steps they contain; ``None`` for all that were handed out.
+            timeout: in threads, seconds to wait at most for other publications; ``None`` waits for
+                ever.
 
         Returns:
             The version.
 
         Raises:
             InvalidArgumentError: ``steps`` is less than the version, or more than were handed out.
+            DeadlineExceededError: in threads, the timeout has expired: nothing was published.
             RuntimeError: the task or thread is in a block of `publishing`.
         """
         raise NotImplementedError
@@ -551,11 +559,15 @@ class RolloutQueueMethods(RolloutQueueFace[P, R]):
             group_size: how many rollouts each prompt gets.
             priority: whether they start before those of the training. Otherwise they start in the
                 turn of the prompt that comes next.
+            timeout: in threads, seconds to wait at most; ``None`` waits for ever.
 
         Returns:
             A list of groups, in the order of the prompts.
 
         Raises:
+            DeadlineExceededError: in threads, the timeout has expired. The rollouts are cancelled,
+                and calls on threads are not waited for, unless nothing generates for the training.
+                It is a `TimeoutError`.
             Exception: a rollout has failed, and ``on_error`` is ``"raise"``. The others are
                 cancelled, and the training goes on.
             InvalidArgumentError: an argument is wrong.
@@ -954,6 +966,49 @@ class AsyncPublishing(_Gate):
         self._end(error)
 
 
+def _checked_timeout(timeout: Any) -> float | None:
+    return None if timeout is None else checked_seconds(timeout, "timeout")
+
+
+class _Deadline:
+    """How long a blocking call may wait, in all its waits together.
+
+    Args:
+        what: the call, for messages.
+        timeout: seconds; ``None`` for no limit.
+    """
+
+    def __init__(self, what: str, timeout: Any) -> None:
+        self._what = what
+        self._timeout = _checked_timeout(timeout)
+        self._end = None if self._timeout is None else perf_counter() + self._timeout
+
+    def wait(self, gate: Gate) -> None:
+        """Wait until a gate is open.
+
+        Raises:
+            DeadlineExceededError: it was not in time.
+        """
+        left = None if self._end is None else max(0.0, self._end - perf_counter())
+        if not gate.wait_blocking(left, current_scopes()):
+            raise self._exceeded()
+
+    async def run(self, body: Callable[[], Awaitable[R]]) -> R:
+        """Await a call, in an event loop of its own.
+
+        Raises:
+            DeadlineExceededError: it has not ended in time, and was cancelled.
+        """
+        with anyio.move_on_after(self._timeout):
+            return await body()
+        raise self._exceeded()
+
+    def _exceeded(self) -> DeadlineExceededError:
+        return DeadlineExceededError(
+            f"{self._what} has waited its timeout of {self._timeout:.4g} s"
+        )
+
+
 @refuse_block(
     "with",
     "a RolloutQueue has no block: write `with aioqueue.sync.Coordinator() as coord:` and"
@@ -1005,18 +1060,14 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
             return batch
 
     def _take(self, what: str, timeout: float | None = None) -> Batch[P, R] | None:
-        if timeout is not None:
-            timeout = checked_seconds(timeout, "timeout")
+        core = self._core
+        deadline = _Deadline(f"{what} of {core}", timeout)
         self._check_may_block(what)
         self._check_not_publishing(what, threading.current_thread())
-        core = self._core
         taker = Taker(Owner(threading.current_thread()))
         try:
             core.join(taker)
-            if not taker.gate.wait_blocking(timeout, current_scopes()):
-                raise DeadlineExceededError(
-                    f"{what} of {core} has waited its timeout of {timeout:.4g} s"
-                )
+            deadline.wait(taker.gate)
         except BaseException:
             core.leave(taker)
             raise
@@ -1030,13 +1081,20 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
             )
 
     def publishing(
-        self, weights: Any = ..., *, drain: Drain = False, steps: int | None = None
+        self,
+        weights: Any = ...,
+        *,
+        drain: Drain = False,
+        steps: int | None = None,
+        timeout: float | None = None,
     ) -> Publishing:
-        return Publishing(self, weights, checked_drain(drain), steps)
+        return Publishing(self, weights, checked_drain(drain), steps, _checked_timeout(timeout))
 
-    def publish(self, weights: Any = ..., *, steps: int | None = None) -> int:
+    def publish(
+        self, weights: Any = ..., *, steps: int | None = None, timeout: float | None = None
+    ) -> int:
         with SHORTENED:
-            with self.publishing(weights, steps=steps) as publication:
+            with self.publishing(weights, steps=steps, timeout=timeout) as publication:
                 pass
             return publication.version
 
@@ -1047,9 +1105,11 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
         *,
         group_size: int = 1,
         priority: bool = True,
+        timeout: float | None = None,
     ) -> list[Group[Any, Any]]:
         with SHORTENED:
             core = self._core
+            deadline = _Deadline(f"evaluate() of {core}", timeout)
             self._check_may_block("evaluate()")
             self._check_not_publishing("evaluate()", threading.current_thread())
             size = checked_count(group_size, "group_size", least=1)
@@ -1060,7 +1120,7 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
                 evaluate = partial(
                     self._aio.evaluate, listed, generate, group_size=size, priority=priority
                 )
-                return anyio.run(evaluate)
+                return anyio.run(deadline.run, evaluate)
             evaluations: list[Evaluation] = []
             owner = Owner(threading.current_thread())
             try:
@@ -1069,7 +1129,7 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
                     evaluations.append(evaluation)
                     core.evaluate(prompt, size, evaluation, priority)
                 for evaluation in evaluations:
-                    evaluation.ended.wait_blocking(None, current_scopes())
+                    deadline.wait(evaluation.ended)
                     if evaluation.error is not None:
                         raise evaluation.error
             finally:
@@ -1100,20 +1160,32 @@ class Publishing(_Gate):
 
     _rollouts: BlockingRolloutQueue[Any, Any]
 
+    def __init__(
+        self,
+        rollouts: BlockingRolloutQueue[Any, Any],
+        weights: Any,
+        drain: Any,
+        steps: Any,
+        timeout: float | None,
+    ) -> None:
+        super().__init__(rollouts, weights, drain, steps)
+        self._timeout = timeout
+
     def __enter__(self) -> Publication:
         with SHORTENED:
             core, thread = self._core, threading.current_thread()
+            deadline = _Deadline(f"publishing() of {core}", self._timeout)
             self._rollouts._check_may_block("publishing()")
             self._rollouts._check_not_publishing("publishing()", thread)
             publisher = self._publisher = Publisher(Owner(thread))
             try:
                 core.begin_publisher(publisher)
-                publisher.gate.wait_blocking(None, current_scopes())
+                deadline.wait(publisher.gate)
                 self._publication = self._rollouts._publication(self._steps)
                 core.pause(publisher, self._drain)
-                publisher.closed.wait_blocking(None, current_scopes())
+                deadline.wait(publisher.closed)
                 if self._drain != "no":
-                    publisher.drained.wait_blocking(None, current_scopes())
+                    deadline.wait(publisher.drained)
             except BaseException:
                 core.end_publisher(publisher, None)
                 raise
