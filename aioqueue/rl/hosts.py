@@ -626,16 +626,15 @@ class ThreadPool:
 
     def _run(self, call: RolloutCall, work: Work) -> None:
         core, host = self._core, self._host
-        rollout: Rollout[Any] | None = core.enter(call, ThreadRollout)
-        if rollout is None:
-            return
         timer = None
         self.runs[call] = threading.current_thread()
         if work.timeout is not None:
             timer = Timer(host, call, work, threading.current_thread())
         try:
-            context = host._context.copy()
-            result = context.run(work.function, call.group.prompt.value, rollout)
+            entered = host._context.copy().run(_entered, core, call, work)
+            if entered is None:
+                return
+            rollout, result = entered
             refuse_awaitable(function_name(work.function), result)
         except BaseException as error:
             if not isinstance(error, Exception):
@@ -653,6 +652,20 @@ class ThreadPool:
             del self.runs[call]
             if timer is not None:
                 timer.cancel()
+
+
+def _entered(core: RolloutCore, call: RolloutCall, work: Work) -> tuple[Rollout[Any], Any] | None:
+    """Call a plain function; return its rollout and what it returns, or ``None`` at a closed gate.
+
+    To ask the gate is the last thing that happens before the call. No code of ours can come closer:
+    the interpreter may give another thread its turn at the first instruction of a function, and
+    then the block of a publication may begin before the function's first line. So a plain function
+    has begun when its thread has passed the gate. To wait for the first line would need a sign from
+    it, which only the function itself could give.
+    """
+    prompt, function = call.group.prompt.value, work.function
+    rollout: Rollout[Any] | None = core.enter(call, ThreadRollout)
+    return None if rollout is None else (rollout, function(prompt, rollout))
 
 
 class Timer:

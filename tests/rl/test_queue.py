@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from itertools import chain
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 from aioqueue.errors import OutOfRangeError
 from aioqueue.rl import Group, RolloutQueue
-from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, World
+from aioqueue.rl.core import RolloutCore
+from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, ThreadWorld, World
 from tests.rl.kit import Engine, Trainer, generating
 
 
@@ -267,6 +269,35 @@ class TestPublishing:
             assert not any(inside)
 
         world.run(body)
+
+    def test_a_thread_asks_the_gate_as_its_last_step(self) -> None:
+        """Whatever ran between the two could be interrupted by the block."""
+        after_enter: list[str] = []
+        is_between = threading.local()
+
+        def profile(frame: Any, event: str, argument: Any) -> None:
+            if event in ("call", "c_call") and getattr(is_between, "now", False):
+                name = frame.f_code.co_name if event == "call" else argument.__name__
+                after_enter.append(name)
+                is_between.now = False
+            if event == "return" and frame.f_code is RolloutCore.enter.__code__:
+                is_between.now = True
+
+        def generate(prompt: Any, rollout: Any) -> Any:
+            return prompt
+
+        async def body() -> None:
+            threading.setprofile(profile)
+            try:
+                rollouts = queue(4)
+                async with generating(world, rollouts, generate, timeout=60):
+                    await Trainer(world, rollouts).train_all()
+            finally:
+                threading.setprofile(None)  # type: ignore[arg-type]
+
+        world = ThreadWorld()
+        world.run(body)
+        assert set(after_enter) == {"generate"}
 
     def test_a_failed_publication_changes_nothing(self, world: World) -> None:
         async def body() -> None:

@@ -331,7 +331,7 @@ def _stage_panel(whole: StageInterval, track: Sequence[StageInterval | None]) ->
 def _generation_panel(
     name: str, whole: GenerationInterval, track: Sequence[GenerationInterval | None]
 ) -> Panel:
-    """Return the panel of what a trainer gets: how old it is, and who waits for whom."""
+    """Return the panel of what a trainer gets: how old it is, and which side waits."""
     now = whole.now
     ages = _values(track, lambda one: one.mean_staleness)
     lags = _values(track, lambda one: float(one.now.publish_lag))
