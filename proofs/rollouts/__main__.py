@@ -7,7 +7,7 @@ import sys
 import time
 
 from proofs.rollouts.exploring import explore
-from proofs.rollouts.mistakes import MISTAKES, finder_of
+from proofs.rollouts.mistakes import MISTAKES, PROTOCOL_MISTAKES, finder_of
 from proofs.rollouts.settings import SETTINGS
 
 
@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     began, bad, states = time.monotonic(), 0, 0
     if given.mistakes:
-        for mistake in MISTAKES:
+        for mistake in (*MISTAKES, *PROTOCOL_MISTAKES):
             if given.name not in mistake.__name__:
                 continue
             found = finder_of(mistake)

@@ -52,7 +52,7 @@ class Place(ABC):
     async def together(self, *bodies: Body) -> None:
         async with anyio.create_task_group() as group:
             for body in bodies:
-                group.start_soon(body)
+                group.start_soon(_awaited, body)
 
     def cancel_some(self) -> None:
         """Cancel a call now and then: before it has run on, in whatever it waits."""

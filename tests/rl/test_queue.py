@@ -293,7 +293,7 @@ class TestPublishing:
                 async with generating(world, rollouts, generate, timeout=60):
                     await Trainer(world, rollouts).train_all()
             finally:
-                threading.setprofile(None)  # type: ignore[arg-type]
+                threading.setprofile(None)
 
         world = ThreadWorld()
         world.run(body)
