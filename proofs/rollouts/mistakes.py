@@ -423,7 +423,7 @@ class StartsAllThatIsGranted(ProcessWorld):
 
 
 class LeavesTheGateShut(ProcessWorld):
-    """The child is not told that a publication has ended."""
+    """The child never hears that a publication has ended."""
 
     def _reopen(self) -> None:
         pass

@@ -194,7 +194,7 @@ def test_a_call_may_be_cancelled_in_each_of_its_turns(
 
     here = place()
     whole = here.run(body)
-    assert whole > 3
-    for turn in range(whole):
+    assert whole
+    for turn in range(whole + 4):  # in trio, the order within a turn is up to chance
         here = place(turn)
         here.run(body)
