@@ -11,7 +11,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import EllipsisType, TracebackType
-from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Literal, NoReturn, Protocol, Self, TypeVar
 
 import anyio
 
@@ -43,7 +43,7 @@ from aioqueue.rl.hosts import Work, new_host
 from aioqueue.rl.machine import GroupState, RolloutMachine, Stored
 from aioqueue.rl.prompts import prompt_reader
 from aioqueue.rl.report import explanation_of, note_rollouts
-from aioqueue.rl.rollout import Batch, Group, Rollout, checked_steps
+from aioqueue.rl.rollout import Batch, Group, Publication, Rollout, checked_steps
 from aioqueue.rl.state import ResultFolder, checked_seed, checked_state, sealed_state
 from aioqueue.rl.statistics import RolloutStatistics, statistics_of
 from aioqueue.sources.shuffling import resolved_seed
@@ -98,18 +98,6 @@ Args:
 Raises:
     InvalidArgumentError: an argument is wrong, or two do not go together.
 """
-
-
-class Publication(NamedTuple):
-    """What `RolloutQueue.publishing` gives to its block.
-
-    Attributes:
-        version: how many steps the new weights contain; the version after the block.
-        before: the version before it.
-    """
-
-    version: int
-    before: int
 
 
 class Generating(Startable, ThreadStartable, Protocol):
