@@ -720,10 +720,16 @@ class RolloutCore:
         return self.machine.take()
 
     def commit(self, taker: Taker) -> Batch[Any, Any] | None:
-        """Report that a trainer has received its step; return it, or ``None`` at the end."""
+        """Report that a trainer has received its step; return it, or ``None`` at the end.
+
+        Raises:
+            BaseException: what has ended the run.
+        """
         self.apply(self._commit, taker)
         self.apply(self._ask_for_first)
         self.times.trainer_waited(perf_counter() - taker.began)
+        if taker.batch is None and self.machine.error is not None:
+            raise self.machine.error
         return taker.batch
 
     def _commit(self, taker: Taker) -> Effects:
