@@ -12,6 +12,7 @@ import asyncio
 import pickle
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -45,6 +46,9 @@ NOTE: Final = frames.FIRST_OF_SERVICE + 1
 
 _LAST_WORDS: Final = 0.5
 """Seconds that the last answers may take at the end of the owner."""
+
+_ROUNDS: Final = 8
+"""Of the event loop: more than a task makes between two of its waits."""
 
 
 # The owner's side.
@@ -105,8 +109,10 @@ class RolloutService:
         self._sessions = RolloutSessions(face)
         self._callers: dict[ConnectedClient, Caller] = {}  # of the event loop
         self._loop = asyncio.new_event_loop()
+        self._is_over = asyncio.Event()  # of that loop
+        self._has_answered = threading.Event()
         name = f"aioqueue-{face.name}-sharing"
-        threading.Thread(target=self._loop.run_forever, name=name, daemon=True).start()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def pickled(self, world: World) -> tuple[Any, ...]:
         return restored, (world, *self._arguments())
@@ -153,13 +159,27 @@ class RolloutService:
 
     def finish(self) -> None:
         """Let those be answered that can be: a run that has ended leaves trainers with its end."""
-        with suppress(Exception):
-            asyncio.run_coroutine_threadsafe(_let_run(), self._loop).result(_LAST_WORDS)
+        self.call_soon(self._is_over.set)
+        self._has_answered.wait(_LAST_WORDS)
+
+    def call_soon(self, call: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(call)
 
     # In the event loop.
 
-    def call_soon(self, call: Any) -> None:
-        self._loop.call_soon_threadsafe(call)
+    def _run(self) -> None:
+        """The main function of the thread."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        await self._is_over.wait()
+        for _ in range(_ROUNDS):  # let tasks that were woken run to their next wait, or their end
+            await asyncio.sleep(0)
+        self._has_answered.set()
+        for caller in list(self._callers.values()):
+            await self._sessions.end(caller)
 
     def _receive(self, client: ConnectedClient, kind: int, number: int, sent: Any) -> None:
         caller = self._callers.get(client)
@@ -188,12 +208,6 @@ class RolloutService:
         caller = self._callers.pop(client, None)
         if caller is not None:
             self._sessions.end_soon(caller)
-
-
-async def _let_run() -> None:
-    """Let tasks that were woken run to their next wait, or to their end."""
-    for _ in range(8):
-        await asyncio.sleep(0)
 
 
 # The side of a handle.
