@@ -32,7 +32,7 @@ from aioqueue.items.value_text import short_value
 from aioqueue.rl.clock import IdleTimes
 from aioqueue.rl.machine import NOTHING, Effects, MachineGroup, RolloutCall, RolloutMachine, Stored
 from aioqueue.rl.prompts import Mark, PromptReader
-from aioqueue.rl.rollout import Batch, Group, Part, Rollout, Step
+from aioqueue.rl.rollout import Batch, Group, Part, Rollout, Step, StepReports
 from aioqueue.rl.state import ResultFolder
 from aioqueue.system.locks import call_with_lock, held_here_check, machine_lock
 from aioqueue.telemetry.explain.explanation import format_seconds
@@ -271,6 +271,8 @@ class RolloutCore:
         self.folder: ResultFolder | None = None
         self.shared: Any = None
         """Its sessions with other processes, once it is shared."""
+        self.elsewhere: StepReports | None = None
+        """In a fork: the handle of the queue that was shared, to which batches report."""
         self._lock = machine_lock()
         self._is_deciding = held_here_check(self._lock)
         self._local = threading.local()
@@ -758,7 +760,10 @@ class RolloutCore:
     # What batches report: see `StepReports`.
 
     def part_done(self, step: Step, part: Part) -> None:
-        self.apply(self._part_done, step, part)
+        if self.elsewhere is not None:
+            self.elsewhere.part_done(step, part)
+        else:
+            self.apply(self._part_done, step, part)
 
     def _part_done(self, step: Step, part: Part) -> Effects:
         if self.steps.get(step.number) is not step or not step.end_part(part):
@@ -766,7 +771,10 @@ class RolloutCore:
         return self.machine.done(step.number)
 
     def give_back(self, step: Step) -> None:
-        self.apply(self._give_back, step)
+        if self.elsewhere is not None:
+            self.elsewhere.give_back(step)
+        else:
+            self.apply(self._give_back, step)
 
     def _give_back(self, step: Step) -> Effects:
         # Another one may have this number: this one was given back, by another part of it say.

@@ -24,12 +24,13 @@ import asyncio
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from functools import partial
 from threading import current_thread
 from time import perf_counter
 from types import EllipsisType, FrameType, TracebackType
 from typing import Any, Final, NoReturn, Protocol, Self, TypeVar
 
-from aioqueue import Explanation, Latest, sync
+from aioqueue import Explanation, Latest
 from aioqueue.base.arguments import checked_count, checked_flag, checked_seconds
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.public_names import World
@@ -173,7 +174,8 @@ class RolloutSessions:
         if waiting is not None:
             call = _WaitingCall(caller, number, answer)
             caller.calls[number] = call
-            call.task = self._start(self._run(call, waiting(self, call, *arguments)), caller.name)
+            body = partial(waiting, self, call, *arguments)
+            call.task = self._start(self._run(call, body), caller.name)
             call.task.add_done_callback(lambda _: caller.calls.pop(number, None))
         elif method == "leave":
             self._leave(caller, arguments[0], answer)
@@ -234,9 +236,9 @@ class RolloutSessions:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _run(self, call: _WaitingCall, body: Coroutine[Any, Any, None]) -> None:
+    async def _run(self, call: _WaitingCall, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await body
+            await body()
         except _BlockFailedError:
             pass
         except Exception as error:

@@ -43,7 +43,6 @@ class Reports(Protocol):
         """Report that it no longer waits."""
 
 
-
 class StepReports(Protocol):
     """What batches report to their queue, which may be in another process."""
 

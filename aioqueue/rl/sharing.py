@@ -104,6 +104,7 @@ class RolloutService:
         self.face = face
         self.server = server
         self.number = 0
+        self._core = face._core
         self.label: str = str(face._core)
         self.policy: Latest[Any] = face._core.policy.share()
         self._sessions = RolloutSessions(face)
@@ -133,7 +134,8 @@ class RolloutService:
         face.__class__ = RemoteRolloutQueue if is_async else RemoteBlockingRolloutQueue
 
     def was_forked(self) -> None:
-        """Do nothing: each face is adopted."""
+        """Let batches that this fork has inherited report to the owner. Each face is adopted."""
+        self._core.elsewhere = handle_core(*self._arguments())
 
     # In the server's thread.
 
@@ -372,9 +374,7 @@ _cores: Final[weakref.WeakValueDictionary[tuple[Address, int], SharedRolloutCore
 _making: Final = threading.RLock()
 
 
-def handle_core(
-    address: Address, thing: int, name: str, policy: Latest[Any]
-) -> SharedRolloutCore:
+def handle_core(address: Address, thing: int, name: str, policy: Latest[Any]) -> SharedRolloutCore:
     """Return the core of this process's handle of a queue."""
     with _making:
         core = _cores.get((address, thing))

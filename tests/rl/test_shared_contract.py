@@ -49,6 +49,4 @@ class TestFailures:
     test_what_fails_for_good_can_be_dropped = (
         test_queue_failures.TestRollouts.test_what_fails_for_good_can_be_dropped
     )
-    test_the_publication_of_a_trainer_fails_without_the_run = (
-        test_queue_failures.TestOtherFunctions.test_the_publication_of_a_trainer_fails_without_the_run
-    )
+    test_the_publication_of_a_trainer_fails_without_the_run = test_queue_failures.TestOtherFunctions.test_the_publication_of_a_trainer_fails_without_the_run
