@@ -28,7 +28,7 @@ from functools import partial
 from threading import current_thread
 from time import perf_counter
 from types import EllipsisType, FrameType, TracebackType
-from typing import Any, Final, NoReturn, Protocol, Self, TypeVar
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from aioqueue import Explanation, Latest
 from aioqueue.base.arguments import checked_count, checked_flag, checked_seconds
@@ -180,7 +180,7 @@ class RolloutSessions:
         elif method == "leave":
             self._leave(caller, arguments[0], answer)
         elif method == "end_block":
-            self._end_block(caller, *arguments, answer)
+            self._end_block(caller, arguments, answer)
         else:
             immediate = _IMMEDIATE.get(method)
             ask = _SLOW.get(method) if immediate is None else immediate
@@ -301,8 +301,9 @@ class RolloutSessions:
         call.task.cancel()
         call.task.add_done_callback(lambda _: answer.send(answer.pack(None)))
 
-    def _end_block(self, caller: Caller, number: int, is_published: bool, answer: Answer) -> None:
+    def _end_block(self, caller: Caller, arguments: tuple[Any, ...], answer: Answer) -> None:
         """End the block of a publication, and answer when its gate is open."""
+        number, is_published = arguments
         call = caller.calls.get(number)
         if call is None:
             answer.fail(RuntimeError(f"the block of publishing() of {self._core} has ended"))
@@ -400,7 +401,7 @@ class RemoteRolloutCore(ABC):
         self.place: str = place
         self.policy: Latest[Any] = policy
         self.over: Gate = Gate()
-        self.shared: Self = self
+        self.shared: RemoteRolloutCore = self
         self.renew()
         self._waits = _RemoteWaits(self)
         note_waits(self._waits)

@@ -180,10 +180,13 @@ class RolloutService:
         for _ in range(_ROUNDS):  # let tasks that were woken run to their next wait, or their end
             await asyncio.sleep(0)
         self._has_answered.set()
-        for caller in list(self._callers.values()):
+        callers, self._callers = self._callers, {}
+        for caller in callers.values():
             await self._sessions.end(caller)
 
     def _receive(self, client: ConnectedClient, kind: int, number: int, sent: Any) -> None:
+        if self._is_over.is_set():
+            return  # the end of the connection answers it
         caller = self._callers.get(client)
         if caller is None:
             caller = self._callers[client] = Caller(str(client))
@@ -207,6 +210,8 @@ class RolloutService:
             call.task.cancel()
 
     def _end(self, client: ConnectedClient) -> None:
+        if self._is_over.is_set():
+            return  # `_serve` ends all
         caller = self._callers.pop(client, None)
         if caller is not None:
             self._sessions.end_soon(caller)
@@ -230,14 +235,10 @@ class _SocketCall(RemoteCall):
     def answered(self, kind: int, body: memoryview) -> None:
         assert self.connection is not None
         self.connection.forget(self)
-        if self.is_left:
-            if kind == frames.OK:
-                self.connection.free(blocks_of(body))
-            return
         self._kind, self._body = kind, body
-        if self.is_left:  # just now
-            self.drop()
         self.gate.open()
+        if self.is_left:  # asked last: its caller may leave just now
+            self.drop()
 
     def cut_off(self) -> None:
         self._kind = _CUT_OFF

@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -26,7 +27,7 @@ from aioqueue.errors import (
 from aioqueue.rl import Batch, RolloutQueue
 from aioqueue.rl import sharing as rl_sharing
 from tests.kit.sharing import METHODS, PATIENCE, Child, children, sharing_ended
-from tests.kit.worlds import TaskWorld, World, spin_until
+from tests.kit.worlds import TaskOperation, TaskWorld, World, spin_until
 from tests.rl.functions import Opened, quick
 from tests.rl.kit import Engine, Trainer, generating, handle_of
 
@@ -303,8 +304,9 @@ class TestDeaths:
             assert publishing.reported() == "inside"
             assert f"publishing() of {rollouts._core} is open" in explained_by_a_trainer(rollouts)
             publishing.kill(signum)
-            spin_until(lambda: rollouts._core.publisher is None)
-            assert (rollouts.version, rollouts.step) == (0, 0)
+            spin_until(lambda: rollouts.step == 0)
+            assert rollouts.version == 0
+            assert rollouts._core.publisher is None
             assert len([*rollouts.sync.batches()]) == 4
 
     def test_a_process_dies_while_it_evaluates(self, child: Start) -> None:
@@ -416,9 +418,7 @@ class TestCancellation:
                 while len(found) < 200:
                     taking = task_world.spawn(handle.get)
                     if chance.random() < 0.5:
-                        await task_world.until(
-                            lambda taking=taking: taking.done or is_answered(handle)
-                        )
+                        await task_world.until(partial(is_answered, handle, taking))
                     for _ in range(chance.randrange(3)):
                         await task_world.tick()
                     taking.cancel()
@@ -491,9 +491,9 @@ class TestCancellation:
         world.run(body)
 
 
-def is_answered(handle: Any) -> bool:
-    """Whether the answer of a call has come, whose caller has not run on yet."""
-    return any(call.gate.is_open for call in list(handle._core.waiting))
+def is_answered(handle: Any, operation: TaskOperation) -> bool:
+    """Whether the answer of a call has come, though its caller may not have run on yet."""
+    return operation.done or any(call.gate.is_open for call in list(handle._core.waiting))
 
 
 async def publish_inside(handle: Any) -> None:
@@ -583,10 +583,7 @@ class Inherited:
         self.rollouts = rollouts
 
     def __call__(self) -> Any:
-        found = []
-        for batch in self.rollouts.sync.batches():
-            found.append(prompts_of(batch))
-        return found
+        return [prompts_of(batch) for batch in self.rollouts.sync.batches()]
 
 
 def train_in_a_fork(rollouts: Any) -> Any:

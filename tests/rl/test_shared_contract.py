@@ -12,6 +12,7 @@ import pytest
 
 from aioqueue.rl import sharing
 from tests.kit.sharing import sharing_ended
+from tests.kit.worlds import World
 from tests.rl import kit, test_queue, test_queue_failures
 
 
@@ -19,7 +20,7 @@ from tests.rl import kit, test_queue, test_queue_failures
 def _handles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     make = kit.Trainer.__init__
 
-    def make_with_handle(self: kit.Trainer, world: kit.World, rollouts: object) -> None:
+    def make_with_handle(self: kit.Trainer, world: World, rollouts: object) -> None:
         make(self, world, kit.handle_of(rollouts))  # type: ignore[arg-type]
 
     monkeypatch.setattr(kit.Trainer, "__init__", make_with_handle)
@@ -42,6 +43,9 @@ class TestEvaluation(test_queue.TestEvaluation):
     test_it_has_a_function_of_its_own = None  # type: ignore[assignment]
 
 
+_OTHERS = test_queue_failures.TestOtherFunctions
+
+
 class TestFailures:
     test_the_trainer_gets_the_failure = (
         test_queue_failures.TestRollouts.test_the_trainer_gets_the_failure
@@ -49,4 +53,4 @@ class TestFailures:
     test_what_fails_for_good_can_be_dropped = (
         test_queue_failures.TestRollouts.test_what_fails_for_good_can_be_dropped
     )
-    test_the_publication_of_a_trainer_fails_without_the_run = test_queue_failures.TestOtherFunctions.test_the_publication_of_a_trainer_fails_without_the_run
+    test_the_publication_fails = _OTHERS.test_the_publication_of_a_trainer_fails_without_the_run
