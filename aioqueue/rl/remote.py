@@ -163,8 +163,8 @@ class RolloutSessions:
         Args:
             caller: who calls.
             number: the number of the call; each of a caller has another one.
-            method: ``"take"``, ``"publish"``, ``"evaluate"``, ``"leave"``, ``"end_block"``, or
-                one of those that are answered at once.
+            method: ``"take"``, ``"publish"``, ``"evaluate"``, ``"leave"``, ``"end_block"``,
+                ``"note"``, or one of those that are answered at once.
             arguments: its arguments.
             answer: how it is answered.
         """
@@ -179,6 +179,9 @@ class RolloutSessions:
             call.task.add_done_callback(lambda _: caller.calls.pop(number, None))
         elif method == "leave":
             self._leave(caller, arguments[0], answer)
+        elif method == "note":
+            self.note(caller, *arguments)
+            answer.send(answer.pack(None))
         elif method == "end_block":
             self._end_block(caller, arguments, answer)
         else:

@@ -317,7 +317,12 @@ class SharedRolloutCore(RemoteRolloutCore):
 
     def note(self, what: str, *arguments: Any, call: RemoteCall | None = None) -> None:
         connection = getattr(call, "connection", None) or self._connection()
-        connection.send(NOTE, self.thing, 0, connection.pack(parts_of((what, arguments))))
+        if connection.memory is None:
+            # The owner has not accepted the connection yet. If this process ended now, it never
+            # would, and the message would be lost.
+            self.ask("note", what, arguments)
+        else:
+            connection.send(NOTE, self.thing, 0, connection.pack(parts_of((what, arguments))))
 
     def ask(self, method: str, *arguments: Any) -> Any:
         connection = self._connection()
