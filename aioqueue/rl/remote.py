@@ -28,16 +28,22 @@ from functools import partial
 from threading import current_thread
 from time import perf_counter
 from types import EllipsisType, FrameType, TracebackType
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
-from aioqueue import Explanation, Latest
+from aioqueue import Coordinator, Explanation, Latest
 from aioqueue.base.arguments import checked_count, checked_flag, checked_seconds
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.public_names import World
 from aioqueue.base.tracebacks import SHORTENED
 from aioqueue.coordination.cancellations import cancellation_to_raise, running_task
 from aioqueue.coordination.tasks import wait_shielded
-from aioqueue.errors import DeadlineExceededError, WorkerDiedError, add_note
+from aioqueue.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    WorkerDiedError,
+    add_note,
+)
+from aioqueue.inputs import Retry
 from aioqueue.rl.core import Publisher, Taker
 from aioqueue.rl.queue import (
     BlockingRolloutQueue,
@@ -295,6 +301,22 @@ class RolloutSessions:
         )
         await call.succeed_with(groups)
 
+    async def _generate(
+        self, call: _WaitingCall, function: Any, options: Mapping[str, Any]
+    ) -> None:
+        """Generate here, for as long as the caller's coordinator runs."""
+        core = self._core
+        async with Coordinator(raise_single=True) as coordinator:
+            coordinator.start(self._face.generate(function, **options))
+            try:
+                await coordinator.join()
+            except asyncio.CancelledError:
+                if call.caller.has_left:
+                    who = f"{call.caller.name}, which had started the generation of {core},"
+                    core.apply(core.machine.stop, WorkerDiedError(f"{who} has died"))
+                raise
+        call.succeed(None)
+
     def _leave(self, caller: Caller, number: int, answer: Answer) -> None:
         """End a call that was cancelled, and answer when it is over."""
         call = caller.calls.get(number)
@@ -331,6 +353,7 @@ _WAITING: Final[Mapping[str, Callable[..., Coroutine[Any, Any, None]]]] = {
     "take": RolloutSessions._take,
     "publish": RolloutSessions._publish,
     "evaluate": RolloutSessions._evaluate,
+    "generate": RolloutSessions._generate,
 }
 
 _IMMEDIATE: Final[Mapping[str, Callable[..., Any]]] = {
@@ -392,17 +415,17 @@ class RemoteRolloutCore(ABC):
     Args:
         name: the name of the queue.
         place: where it is: ``"process 123"``.
-        policy: the newest weights.
+        policy: the newest weights; ``None`` if the transport carries none.
 
     Attributes:
         publisher: the block of this process in which weights are published.
         over: open once the owner is known to have ended.
     """
 
-    def __init__(self, name: str, place: str, policy: Latest[Any]) -> None:
+    def __init__(self, name: str, place: str, policy: Latest[Any] | None) -> None:
         self.name: str = name
         self.place: str = place
-        self.policy: Latest[Any] = policy
+        self._policy = policy
         self.over: Gate = Gate()
         self.shared: RemoteRolloutCore = self
         self.renew()
@@ -411,6 +434,17 @@ class RemoteRolloutCore(ABC):
 
     def __str__(self) -> str:
         return f"RolloutQueue '{self.name}' of {self.place}"
+
+    @property
+    def policy(self) -> Latest[Any]:
+        """The newest weights.
+
+        Raises:
+            RuntimeError: the transport carries none.
+        """
+        if self._policy is None:
+            raise RuntimeError(f"{self} has no policy: its transport carries no weights")
+        return self._policy
 
     def renew(self) -> None:
         """Begin anew in a fork, in which nobody waits."""
@@ -476,6 +510,29 @@ class RemoteRolloutCore(ABC):
 
     def give_back(self, step: Step) -> None:
         self.note("give_back", step.number, step.grant)
+
+    def generation(self, function: Any, **options: Any) -> Any:
+        """Return what has the owner generate.
+
+        Raises:
+            RuntimeError: it does so by itself.
+        """
+        raise RuntimeError(
+            f"{self} is a handle, and rollouts are generated where the queue is: call generate()"
+            " there, with where='process' for a generation in a process of its own"
+        )
+
+    def check_weights(self) -> None:
+        """Check that weights can be published with `policy`.
+
+        Raises:
+            InvalidArgumentError: they cannot.
+        """
+        if self._policy is None:
+            raise InvalidArgumentError(
+                f"weights: {self} takes none: put them into the object store (`ray.put`), or send"
+                " them to the engine in the block"
+            )
 
     # Calls that wait.
 
@@ -586,15 +643,17 @@ class RemoteMethods(RolloutQueueMethods[P, R]):
         found: int = self._core.ask("version")
         return found
 
-    def generate(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Refuse to generate here.
-
-        Raises:
-            RuntimeError: always.
-        """
-        raise RuntimeError(
-            f"{self._core} is a handle, and rollouts are generated where the queue is: call"
-            " generate() there, with where='process' for a generation in a process of its own"
+    def generate(
+        self,
+        function: Any,
+        *,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        where: Literal["task", "thread", "process"] | None = None,
+        workers: int | None = None,
+    ) -> Any:
+        return self._core.generation(
+            function, retry=retry, timeout=timeout, where=where, workers=workers
         )
 
     def set(
@@ -731,6 +790,8 @@ class _RemoteBlock:
         checked_drain(drain)
         self._rollouts: Any = rollouts
         self._core: RemoteRolloutCore = rollouts._core  # type: ignore[assignment]
+        if weights is not _UNSET:
+            self._core.check_weights()
         self._weights = weights
         self._arguments = (drain, steps)
         self._call: RemoteCall | None = None
