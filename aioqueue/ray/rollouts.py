@@ -58,6 +58,8 @@ _BEAT: Final = LEASE_SECONDS / 6
 _MOST_CALLS: Final = 100_000
 """Most calls that may wait in the actor."""
 
+_SHUT_DOWN: Final = "the connection has ended: ray.shutdown() was called"
+
 
 # The actor.
 
@@ -269,6 +271,7 @@ class RayRolloutCore(RemoteRolloutCore):
         self._order = 0
         self._pending: set[_RayCall] = set()
         self._ended = threading.Event()
+        self._why = _SHUT_DOWN
         self._stop = weakref.finalize(self, _leave, self._ended, actor, self._life, self._pid)
         thread = threading.Thread(
             target=_beat,
@@ -350,8 +353,9 @@ class RayRolloutCore(RemoteRolloutCore):
         if self._ended.is_set() or not self.is_connected():
             raise self.end_error(None)
 
-    def end(self) -> None:
+    def end(self, why: str) -> None:
         """Fail all calls that wait: no answer can come."""
+        self._why = why
         self._ended.set()
         self.over.open()
         with self._lock:
@@ -362,7 +366,7 @@ class RayRolloutCore(RemoteRolloutCore):
     def end_error(self, error: BaseException | None) -> WorkerDiedError:
         """Make the error of a call that the actor does not answer."""
         if error is None:
-            return WorkerDiedError(f"{self}: the connection has ended, by ray.shutdown() perhaps")
+            return WorkerDiedError(f"{self}: {self._why}")
         self.over.open()
         found = WorkerDiedError(f"{self}: its actor {why_lost(error)}")
         found.__cause__ = error
@@ -376,7 +380,7 @@ def _beat(core: Any, ended: threading.Event, actor: Any, life: str) -> None:
         if found is None:
             return
         if not found.is_connected():
-            found.end()
+            found.end(_SHUT_DOWN)
             return
         del found  # else it would never be collected
         with suppress(Exception):
@@ -533,7 +537,7 @@ class RolloutQueue(RemoteRolloutQueue[P, R]):
         core._check()
         core._ray.kill(core.actor)
         core._stop.detach()
-        core.end()
+        core.end("it was deleted")
 
 
 def _actor_name(name: str) -> str:

@@ -443,7 +443,7 @@ class RolloutCore:
             self.publisher.drained.open()
         for group in effects.evaluated:
             self._evaluated(group)
-        if self.machine.is_stopped or effects.is_end:
+        if effects.is_stopped or effects.is_end:
             self.over.open()
         if effects.is_end:
             self._warn_of_no_step()

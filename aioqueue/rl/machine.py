@@ -206,6 +206,7 @@ class Effects:
         step: the number of the step that is handed to the trainer.
         groups: those of the step.
         is_end: the trainer's loop ends, with `RolloutMachine.error` if there is one.
+        is_stopped: the run has been stopped just now, even if there is nothing else to do.
         is_drained: the publication may go on.
         evaluated: these evaluations have ended.
     """
@@ -217,6 +218,7 @@ class Effects:
     step: int | None = None
     groups: Sequence[MachineGroup] = ()
     is_end: bool = False
+    is_stopped: bool = False
     is_drained: bool = False
     evaluated: list[MachineGroup] = field(default_factory=list)
 
@@ -1264,6 +1266,7 @@ class RolloutMachine:
 
     def _stop(self, error: BaseException | None) -> None:
         self.is_stopped = True
+        self._do.is_stopped = True
         self.error = self.error or error
         self._cancel_late()
         for evaluation in list(self.evaluations.values()):
