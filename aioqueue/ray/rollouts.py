@@ -82,7 +82,7 @@ class _Program:
 
 
 class _RayAnswer:
-    """How one call of a program is answered: see `aioqueue.rl.remote.Answer`."""
+    """How one call of a program is answered: see `aioqueue.rl.remote.CallAnswer`."""
 
     def __init__(self, dumps: Callable[[Any], bytes]) -> None:
         self._dumps = dumps
@@ -113,7 +113,7 @@ class _ActorSide:
         return restored, (world, self._name)
 
     def sent_step(self, step: Step) -> object:
-        return _SentStep(self._name, step)
+        return _RayStep(self._name, step)
 
     def adopt_in_fork(self, face: object) -> None:
         """Do nothing: processes of a generation do not use the queue."""
@@ -197,7 +197,7 @@ class RolloutActor:
         program = self._programs.pop(life, None)
         if program is not None:
             self._left.add(life)
-            self._sessions.end_soon(program.caller)
+            self._sessions.schedule_end(program.caller)
 
     async def _watch(self) -> None:
         while True:
@@ -285,7 +285,7 @@ class RayRolloutCore(RemoteRolloutCore):
         return restored, (world, self.name)
 
     def sent_step(self, step: Step) -> object:
-        return _SentStep(self.name, step)
+        return _RayStep(self.name, step)
 
     def adopt_in_fork(self, face: object) -> None:
         """Do nothing: each call refuses to be made in a fork."""
@@ -583,7 +583,7 @@ def restored_step(name: str, number: int, grant: int) -> Step:
     return Step(core_of(name), number, grant)
 
 
-class _SentStep:
+class _RayStep:
     """A step on its way to another program, as part of a batch."""
 
     def __init__(self, name: str, step: Step) -> None:

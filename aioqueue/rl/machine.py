@@ -762,7 +762,7 @@ class RolloutMachine:
         if self.is_stopped:
             chosen: Sequence[MachineGroup] = ()
         elif self.given_back:
-            self._hand_out(self.given_back.pop(0))
+            self._deliver(self.given_back.pop(0))
             return True
         elif self._ready_weight >= self.batch_size:
             found = self._choose()
@@ -789,10 +789,10 @@ class RolloutMachine:
             self._move(group, _HELD)
         self.held[self.step] = list(chosen)
         self.step += 1
-        self._hand_out(self.step - 1)
+        self._deliver(self.step - 1)
         return True
 
-    def _hand_out(self, step: int) -> None:
+    def _deliver(self, step: int) -> None:
         self.is_taking = False
         self._do.step = step
         self._do.groups = self.held[step]

@@ -72,7 +72,7 @@ _UNSET: Final[Any] = ...
 # The owner's side.
 
 
-class Answer(Protocol):
+class CallAnswer(Protocol):
     """How one call from elsewhere is answered, once."""
 
     def pack(self, value: Any) -> Any:
@@ -117,7 +117,7 @@ class _WaitingCall:
 
     task: asyncio.Task[None]
 
-    def __init__(self, caller: Caller, number: int, answer: Answer) -> None:
+    def __init__(self, caller: Caller, number: int, answer: CallAnswer) -> None:
         self.caller = caller
         self.number = number
         self.answer = answer
@@ -130,7 +130,7 @@ class _WaitingCall:
         self.answer.send(packed)
 
     async def succeed_with(self, value: Any) -> None:
-        """Answer with something large. It is pickled on a thread."""
+        """CallAnswer with something large. It is pickled on a thread."""
         try:
             packed = await asyncio.to_thread(self.answer.pack, value)
         except Exception as error:
@@ -162,7 +162,7 @@ class RolloutSessions:
         number: int,
         method: str,
         arguments: tuple[Any, ...],
-        answer: Answer,
+        answer: CallAnswer,
     ) -> None:
         """Begin a call, which is answered now or later.
 
@@ -235,7 +235,7 @@ class RolloutSessions:
                 self._core.give_back(step)
         caller.steps.clear()
 
-    def end_soon(self, caller: Caller) -> None:
+    def schedule_end(self, caller: Caller) -> None:
         caller.has_left = True
         self._start(self.end(caller), caller.name)
 
@@ -255,7 +255,7 @@ class RolloutSessions:
                 call.answer.fail(error)
 
     async def _answer_later(
-        self, ask: Callable[..., Any], arguments: tuple[Any, ...], answer: Answer
+        self, ask: Callable[..., Any], arguments: tuple[Any, ...], answer: CallAnswer
     ) -> None:
         await asyncio.to_thread(_answer, answer, ask, self._face, *arguments)
 
@@ -312,12 +312,14 @@ class RolloutSessions:
                 await coordinator.join()
             except asyncio.CancelledError:
                 if call.caller.has_left:
-                    who = f"{call.caller.name}, which had started the generation of {core},"
-                    core.apply(core.machine.stop, WorkerDiedError(f"{who} has died"))
+                    error = WorkerDiedError(
+                        f"{call.caller.name}, which had started the generation of {core}, has died"
+                    )
+                    core.apply(core.machine.stop, error)
                 raise
         call.succeed(None)
 
-    def _leave(self, caller: Caller, number: int, answer: Answer) -> None:
+    def _leave(self, caller: Caller, number: int, answer: CallAnswer) -> None:
         """End a call that was cancelled, and answer when it is over."""
         call = caller.calls.get(number)
         if call is None:
@@ -326,7 +328,7 @@ class RolloutSessions:
         call.task.cancel()
         call.task.add_done_callback(lambda _: answer.send(answer.pack(None)))
 
-    def _end_block(self, caller: Caller, arguments: tuple[Any, ...], answer: Answer) -> None:
+    def _end_block(self, caller: Caller, arguments: tuple[Any, ...], answer: CallAnswer) -> None:
         """End the block of a publication, and answer when its gate is open."""
         number, is_published = arguments
         call = caller.calls.get(number)
@@ -338,7 +340,7 @@ class RolloutSessions:
         call.task.add_done_callback(lambda _: answer.send(answer.pack(None)))
 
 
-def _answer(answer: Answer, ask: Callable[..., Any], *arguments: Any) -> None:
+def _answer(answer: CallAnswer, ask: Callable[..., Any], *arguments: Any) -> None:
     try:
         packed = answer.pack(ask(*arguments))
     except Exception as error:

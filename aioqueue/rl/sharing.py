@@ -1,9 +1,9 @@
-"""A shared `RolloutQueue`: what carries the messages of `aioqueue.rl.remote` between processes of
-one machine.
+"""A shared `RolloutQueue`: what carries its messages between the processes of one machine.
 
-In the owner, the server's thread only passes messages on. An event loop on a thread of its own has
-the calls of all other processes: their prompts, functions and states are unpickled there, and
-batches are pickled on its helper threads. So no code of the user holds up other shared objects.
+The contract is that of `aioqueue.rl.remote`. In the owner, the server's thread only passes messages
+on. An event loop on a thread of its own has the calls of all other processes: their prompts,
+functions and states are unpickled there, and batches are pickled on its helper threads. So no code
+of the user holds up other shared objects.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ROUNDS: Final = 8
 
 
 class _SocketAnswer:
-    """How a call of a client is answered: see `aioqueue.rl.remote.Answer`."""
+    """How a call of a client is answered: see `aioqueue.rl.remote.CallAnswer`."""
 
     __slots__ = ("_client", "_number", "_service")
 
@@ -119,7 +119,7 @@ class RolloutService:
         return restored, (world, *self._arguments())
 
     def sent_step(self, step: Step) -> object:
-        return _SentStep(self._arguments(), step)
+        return _SharedStep(self._arguments(), step)
 
     def _arguments(self) -> tuple[Any, ...]:
         return self.server.address, self.number, self.face.name, self.policy
@@ -214,7 +214,7 @@ class RolloutService:
             return  # `_serve` ends all
         caller = self._callers.pop(client, None)
         if caller is not None:
-            self._sessions.end_soon(caller)
+            self._sessions.schedule_end(caller)
 
 
 # The side of a handle.
@@ -290,7 +290,7 @@ class SharedRolloutCore(RemoteRolloutCore):
         return restored, (world, *self._arguments())
 
     def sent_step(self, step: Step) -> object:
-        return _SentStep(self._arguments(), step)
+        return _SharedStep(self._arguments(), step)
 
     def _arguments(self) -> tuple[Any, ...]:
         return self.address, self.thing, self.name, self.policy
@@ -364,7 +364,7 @@ def _named(error: BaseException, core: RemoteRolloutCore) -> BaseException:
     return error
 
 
-class _SentStep:
+class _SharedStep:
     """A step on its way to another process, as part of a batch."""
 
     def __init__(self, arguments: tuple[Any, ...], step: Step) -> None:

@@ -31,7 +31,7 @@ def queue(cluster: Any) -> Iterator[Callable[..., Any]]:
     """Makes queues with names of their own, which are deleted after the test."""
     import aioqueue.ray
 
-    made = []
+    made: list[Any] = []
 
     def make(prompts: Any = 8, **options: Any) -> Any:
         options = {"batch_size": 2, "order": "strict", **options}
@@ -120,7 +120,7 @@ def test_a_program_trains(cluster: Any, queue: Any, program: Any) -> None:
 
 def test_it_is_found_by_its_name(queue: Any) -> None:
     rollouts = queue()
-    again = aioqueue.ray.RolloutQueue(rollouts.name)
+    again: Any = aioqueue.ray.RolloutQueue(rollouts.name)
     assert repr(again) == f"<aioqueue.ray.RolloutQueue '{rollouts.name}', of a Ray actor>"
     with pytest.raises(InvalidArgumentError, match="there is a RolloutQueue of that name"):
         aioqueue.ray.RolloutQueue(rollouts.name, [1], batch_size=1)
@@ -197,10 +197,10 @@ def test_a_cancelled_trainer_leaves_its_batch(queue: Any) -> None:
                     if taking.done():
                         break
                 taking.cancel()
-                (result,) = await asyncio.gather(taking, return_exceptions=True)
-                if not isinstance(result, BaseException):
-                    found += prompts_of(result)
-                    result.done()
+                await asyncio.wait([taking])
+                if not taking.cancelled():
+                    found += prompts_of(taking.result())
+                    taking.result().done()
             async for batch in rollouts.batches():
                 found += prompts_of(batch)
         return found
@@ -231,7 +231,7 @@ def test_what_a_program_has_comes_back_when_it_dies(cluster: Any, queue: Any, pr
 
         def is_back() -> bool:
             expire_silent(rollouts)
-            return rollouts.statistics().held == 0
+            return bool(rollouts.statistics().held == 0)
 
         spin_until(is_back)
         assert rollouts.version == 0
