@@ -113,9 +113,11 @@ class _WaitingCall:
 
     Attributes:
         reply: what the caller says after it was answered.
+        received: called when the caller has what it was answered with.
     """
 
     task: asyncio.Task[None]
+    received: Callable[[], object] = bool
 
     def __init__(self, caller: Caller, number: int, answer: CallAnswer) -> None:
         self.caller = caller
@@ -205,6 +207,7 @@ class RolloutSessions:
         if what == "received":
             call = caller.calls.get(arguments[0])
             if call is not None and not call.reply.done():
+                call.received()
                 call.reply.set_result(None)
             return
         number, grant, *part = arguments
@@ -265,20 +268,27 @@ class RolloutSessions:
             call.succeed(None)
             return
         taker = Taker(Owner(call.task))
+        call.received = partial(self._commit, call.caller, taker)
         try:
             core.join(taker)
             await taker.gate.wait(current_waker())
             if taker.batch is not None:
                 await call.succeed_with(taker.batch)
                 await call.reply
+                return
         except BaseException:
-            core.leave(taker)
+            if not call.reply.done():
+                core.leave(taker)
             raise
+        core.commit(taker)
+        call.succeed(None)
+
+    def _commit(self, caller: Caller, taker: Taker) -> None:
+        """Note that a caller has its step. At once: its next message may say that it is done."""
+        core = self._core
         batch = core.commit(taker)
-        if batch is None:
-            call.succeed(None)
-            return
-        step, caller = batch._step, call.caller
+        assert batch is not None
+        step = batch._step
         assert step is not None
         caller.steps = {
             grant: one
@@ -843,7 +853,7 @@ class _AsyncRemotePublishing(_RemoteBlock):
                     raise
             else:
                 interruptions: list[None] = []
-                # The gate must open there, whoever is cancelled here.
+                # The gate must open there, even if the caller is cancelled here.
                 await wait_shielded(ending.gate, cancelled=lambda: interruptions.append(None))
                 if failure is None:
                     ending.outcome()

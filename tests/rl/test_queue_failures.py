@@ -67,7 +67,7 @@ class TestRollouts:
 
         world.run(body)
 
-    def test_a_failure_is_reported_though_nobody_trains(self, world: World) -> None:
+    def test_a_failure_is_reported_without_a_trainer(self, world: World) -> None:
         async def body() -> None:
             rollouts = RolloutQueue([0, 1], batch_size=1, order="strict")
             with pytest.raises(ExceptionGroup) as caught:
