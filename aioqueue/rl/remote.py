@@ -124,6 +124,7 @@ class _WaitingCall:
         self.number = number
         self.answer = answer
         self.is_answered = False
+        self.is_received = False
         self.reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def succeed(self, value: Any) -> None:
@@ -208,6 +209,7 @@ class RolloutSessions:
             call = caller.calls.get(arguments[0])
             if call is not None and not call.reply.done():
                 call.received()
+                call.is_received = True
                 call.reply.set_result(None)
             return
         number, grant, *part = arguments
@@ -277,7 +279,7 @@ class RolloutSessions:
                 await call.reply
                 return
         except BaseException:
-            if not call.reply.done():
+            if not call.is_received:
                 core.leave(taker)
             raise
         core.commit(taker)
