@@ -41,7 +41,7 @@ from aioqueue.rl.machine import (
     Stored,
 )
 from aioqueue.rl.prompts import Mark, PromptReader
-from aioqueue.rl.rollout import Batch, Group, Rollout, Step
+from aioqueue.rl.rollout import Batch, Group, Part, Rollout, Step, StepReports
 from aioqueue.rl.state import ResultFolder
 from aioqueue.system.locks import (
     call_with_lock,
@@ -57,6 +57,7 @@ from aioqueue.worlds.waker import Owner, in_trio, running_loop
 
 _log: Final = logging.getLogger("aioqueue")
 _numbers = itertools.count(1)
+_grants = itertools.count(1)
 _main_thread: Final = threading.main_thread().ident
 _RUNNING: Final = CallState.RUNNING
 
@@ -274,6 +275,8 @@ class RolloutCore:
         self.publisher: Publisher | None = None
         self.publishers: deque[Publisher] = deque()
         self.takers: deque[Taker] = deque()
+        self.steps: dict[int, Step] = {}
+        """Those that were handed out, by number. Some may be done already."""
         self.calls: dict[RolloutCall, float] = {}
         self.first_ordinal: int = 0
         """The ordinal of the prompt that the reader gives first."""
@@ -291,6 +294,10 @@ class RolloutCore:
         self.max_in_flight: int | None = None
         self.seed_was_drawn: bool = False
         self.folder: ResultFolder | None = None
+        self.shared: Any = None
+        """Its sessions with other processes, once it is shared."""
+        self.elsewhere: StepReports | None = None
+        """In a fork: the handle of the queue that was shared, to which batches report."""
         self._lock = machine_lock()
         self._is_deciding = held_here_check(self._lock)
         self._local = threading.local()
@@ -417,7 +424,12 @@ class RolloutCore:
             public = group.payload.public
             public.staleness = 0 if group.version is None else step - group.version
             groups.append(public)
-        self.takers[0].batch = Batch(self, step, version, groups)
+        if len(self.steps) > len(self.machine.held):
+            self.steps = {
+                number: held for number, held in self.steps.items() if number in self.machine.held
+            }
+        held = self.steps[step] = Step(self, step, next(_grants))
+        self.takers[0].batch = Batch(held, step, version, groups)
 
     def _perform(self, effects: Effects) -> None:
         """Do what the machine asks for. An event that comes out of that is done here, too.
@@ -460,7 +472,7 @@ class RolloutCore:
             self.publisher.drained.open()
         for group in effects.evaluated:
             self._evaluated(group)
-        if self.machine.is_stopped or effects.is_end:
+        if effects.is_stopped or effects.is_end:
             self.over.open()
         if effects.is_end:
             self._warn_of_no_step()
@@ -778,9 +790,15 @@ class RolloutCore:
         return self.machine.take()
 
     def commit(self, taker: Taker) -> Batch[Any, Any] | None:
-        """Report that a trainer has received its step; return it, or ``None`` at the end."""
+        """Report that a trainer has received its step; return it, or ``None`` at the end.
+
+        Raises:
+            BaseException: what has ended the run.
+        """
         self.apply(self._commit, taker)
         self.apply(self._ask_for_first)
+        if taker.batch is None and self.machine.error is not None:
+            raise self.machine.error
         return taker.batch
 
     def _commit(self, taker: Taker) -> Effects:
@@ -804,21 +822,39 @@ class RolloutCore:
         self.takers.remove(taker)
         self.times.waits.add(perf_counter() - taker.began)
         if taker.batch is not None:
-            return self.machine.give_back(taker.batch.step)
+            return self._give_back(self.steps[taker.batch.step])
         return self.machine.untake() if is_first else NOTHING
 
-    def part_done(self, step: Step) -> None:
-        """Report that a part of a step, or the whole, was trained."""
-        if call_with_lock(self._lock, step.is_last_part):
-            self.apply(self.machine.done, step.number)
+    # What batches report: see `StepReports`.
 
-    def give_back(self, step: int) -> None:
-        self.apply(self._give_back, step)
+    def part_done(self, step: Step, part: Part) -> None:
+        if self.elsewhere is not None:
+            self.elsewhere.part_done(step, part)
+        else:
+            self.apply(self._part_done, step, part)
 
-    def _give_back(self, step: int) -> Effects:
-        effects = self.machine.give_back(step)
+    def _part_done(self, step: Step, part: Part) -> Effects:
+        if self.steps.get(step.number) is not step or not step.end_part(part):
+            return NOTHING
+        return self.machine.done(step.number)
+
+    def give_back(self, step: Step) -> None:
+        if self.elsewhere is not None:
+            self.elsewhere.give_back(step)
+        else:
+            self.apply(self._give_back, step)
+
+    def _give_back(self, step: Step) -> Effects:
+        # Another one may have this number: this one was given back, by another part of it say.
+        if self.steps.get(step.number) is not step:
+            return NOTHING
+        del self.steps[step.number]
+        effects = self.machine.give_back(step.number)
         self.given_out = min(self.given_out, self.machine.step)
         return effects
+
+    def sent_step(self, step: Step) -> object:
+        return None if self.shared is None else self.shared.sent_step(step)
 
     # ---- publications ------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ that are ready, those that grow too old, and counts by version.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -205,6 +206,7 @@ class Effects:
         step: the number of the step that is handed to the trainer.
         groups: those of the step.
         is_end: the trainer's loop ends, with `RolloutMachine.error` if there is one.
+        is_stopped: the run has been stopped just now, even if there is nothing else to do.
         is_drained: the publication may go on.
         evaluated: these evaluations have ended.
     """
@@ -216,6 +218,7 @@ class Effects:
     step: int | None = None
     groups: Sequence[MachineGroup] = ()
     is_end: bool = False
+    is_stopped: bool = False
     is_drained: bool = False
     evaluated: list[MachineGroup] = field(default_factory=list)
 
@@ -316,6 +319,9 @@ class RolloutMachine:
         self.evaluations: dict[int, MachineGroup] = {}
         self.held: dict[int, list[MachineGroup]] = {}
         """The groups of the steps that were handed out and are not done."""
+        self.given_back: list[int] = []
+        """Steps that were given back and are not the newest, in order: the next that are handed
+        out, as they were."""
         self.back: SortedIndex[tuple[Any, int]] = SortedIndex()
         """Prompts that were returned, with the sizes of their groups. They go before the source."""
         self.census: list[int] = [0] * len(GroupState)
@@ -576,16 +582,15 @@ class RolloutMachine:
         return self._settle()
 
     def give_back(self, step: int) -> Effects:
-        """Report that the newest step was not trained: its groups are ready again.
+        """Report that a step was not trained. A step that is not held is ignored.
 
-        A step that is not held is ignored. One that is not the newest stays held.
+        The groups of the newest step are ready again. An older one cannot become part of other
+        steps, whose numbers are higher: it is the next that is handed out, as it was.
         """
-        if step == self.step - 1 and step in self.held:
-            self.step -= 1
-            for group in self.held.pop(step):
-                self._move(group, _READY)
-                self._add_to_waiting(group)
-                self._add_ready(group)
+        if step in self.held and step not in self.given_back:
+            insort(self.given_back, step)
+            while self.given_back and self.given_back[-1] == self.step - 1:
+                self._undo_step(self.given_back.pop())
         return self._settle()
 
     def pause(self, drain: Drain = "no") -> Effects:
@@ -764,6 +769,9 @@ class RolloutMachine:
             return False
         if self.is_stopped:
             chosen: Sequence[MachineGroup] = ()
+        elif self.given_back:
+            self._deliver(self.given_back.pop(0))
+            return True
         elif self._ready_weight >= self.batch_size:
             found = self._choose()
             if found is None:
@@ -780,18 +788,22 @@ class RolloutMachine:
             # A batch of nothing but empty places is no step: the slots are given back.
             self._remove_chosen(chosen)
             return True
-        self.is_taking = False
         if not chosen:
+            self.is_taking = False
             self._do.is_end = True
             return True
         for group in chosen:
             self._remove_from_waiting(group)
             self._move(group, _HELD)
         self.held[self.step] = list(chosen)
-        self._do.step = self.step
-        self._do.groups = chosen
         self.step += 1
+        self._deliver(self.step - 1)
         return True
+
+    def _deliver(self, step: int) -> None:
+        self.is_taking = False
+        self._do.step = step
+        self._do.groups = self.held[step]
 
     def _can_become_ready(self) -> bool:
         """Whether there is anything that may still become ready."""
@@ -1243,7 +1255,17 @@ class RolloutMachine:
         self._patient.discard(group.ordinal)
         del self.evaluations[group.ordinal]
 
+    def _undo_step(self, step: int) -> None:
+        """Let the groups of the newest step be ready again."""
+        self.step -= 1
+        for group in self.held.pop(step):
+            self._move(group, _READY)
+            self._add_to_waiting(group)
+            self._add_ready(group)
+
     def _done(self, step: int) -> None:
+        if step in self.given_back:
+            return  # nobody has trained it
         for group in self.held.pop(step, ()):
             self._settled_weight -= group.weight
             self._move(group, _GROUP_ENDED)
@@ -1262,6 +1284,7 @@ class RolloutMachine:
 
     def _stop(self, error: BaseException | None) -> None:
         self.is_stopped = True
+        self._do.is_stopped = True
         self.error = self.error or error
         self._cancel_late()
         for evaluation in list(self.evaluations.values()):

@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from time import perf_counter
 from types import EllipsisType, TracebackType
-from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, NoReturn, Protocol, Self, TypeVar
 
 import anyio
 
@@ -26,7 +26,7 @@ from aioqueue.base.arguments import (
 )
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import hint_attributes, refuse_block, refuse_search
-from aioqueue.base.public_names import describe, public, with_sections
+from aioqueue.base.public_names import DeferredModule, World, describe, public, with_sections
 from aioqueue.base.tracebacks import SHORTENED
 from aioqueue.coordination.aio import Startable
 from aioqueue.coordination.blocking import ThreadStartable
@@ -44,7 +44,7 @@ from aioqueue.rl.hosts import Work, new_host
 from aioqueue.rl.machine import GroupState, RolloutMachine, Stored
 from aioqueue.rl.prompts import prompt_reader
 from aioqueue.rl.report import explanation_of, note_rollouts
-from aioqueue.rl.rollout import Batch, Group, Rollout, checked_steps
+from aioqueue.rl.rollout import Batch, Group, Publication, Rollout, checked_steps
 from aioqueue.rl.state import ResultFolder, checked_seed, checked_state, sealed_state
 from aioqueue.rl.statistics import RolloutStatistics, statistics_of
 from aioqueue.sources.shuffling import resolved_seed
@@ -101,18 +101,6 @@ Raises:
 """
 
 
-class Publication(NamedTuple):
-    """What `RolloutQueue.publishing` gives to its block.
-
-    Attributes:
-        version: how many steps the new weights contain; the version after the block.
-        before: the version before it.
-    """
-
-    version: int
-    before: int
-
-
 class Generating(Startable, ThreadStartable, Protocol):
     """What `RolloutQueue.generate` returns: coordinators of both faces can start it."""
 
@@ -129,17 +117,23 @@ def _checked_choice(value: Any, what: str, choices: tuple[str, ...]) -> Any:
     return value
 
 
+_sharing: Any = DeferredModule("aioqueue.rl.sharing")  # used by `share` only
+
+
 @hint_attributes("a RolloutQueue")
 class RolloutQueueFace(Generic[P, R]):
     """One face of a `RolloutQueue`: here, everything that never waits."""
 
     _core: RolloutCore
+    _world: ClassVar[World]
 
     def _was_forked(self) -> None:
         core = self._core
         if is_inherited(core):
             return
-        if core.has_started:
+        if core.shared is not None:
+            core.shared.adopt_in_fork(self)
+        elif core.has_started:
             self._core = inherited_object(str(core), core)
         else:
             core.renew()
@@ -155,16 +149,57 @@ class RolloutQueueFace(Generic[P, R]):
             f" version {machine.version}, {counted(len(machine.groups), 'group')}>"
         )
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled.
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a queue that is shared; see `share`.
 
         Raises:
-            TypeError: always.
+            TypeError: it is not shared.
         """
+        core = self._core
+        if not is_inherited(core) and core.shared is not None:
+            pickled: tuple[Any, ...] = core.shared.pickled(self._world)
+            return pickled
         raise TypeError(
-            f"{self._core} cannot be pickled or copied: it lives in one process. Its state is"
-            " state_dict(), and its batches can be sent"
+            f"{core} cannot be pickled or copied: it lives in one process. Share it"
+            " (`rollouts.share()`), and send that to other processes of this machine; or send its"
+            " batches. Its state is state_dict()"
         )
+
+    def share(self, *, name: str | None = None) -> Self:
+        """Share the queue with the other processes of this machine.
+
+        From now on it can be pickled: pass it to a process as an argument, or inside of anything
+        that is. In the other process it is a *handle* of the same queue, with both faces, for a
+        trainer there: `get` and `batches`, `publishing` and `evaluate`, `set`, `close`, the state,
+        the statistics and explanations. This process owns the queue, and generates.
+
+        A trainer there waits in the same line as those here. Its batch belongs to it as soon as its
+        call returns, and it is cancelled exactly. `Batch.done` and `Batch.give_back` work wherever
+        a batch, or a part of one (`Batch.split`), is unpickled. If the process that has taken a
+        step dies, the step is given back unless it is done. If it dies in a block of `publishing`,
+        the block fails: the version stays, and the generation continues. If this process ends,
+        calls on handles raise `WorkerDiedError`.
+
+        Prompts and results are pickled. `policy` is shared, too: with ``publishing(weights)``, each
+        process gets the weights once. Only processes of the same user can connect.
+
+        The queue lives until this process ends, even if nothing here refers to it any more: nobody
+        can know where a pickled handle still is.
+
+        Args:
+            name: a name by which other processes of this user find it (`connect`): letters, digits,
+                ``-``, ``_`` and ``.``; ``None`` for none.
+
+        Returns:
+            The queue itself.
+
+        Raises:
+            InvalidArgumentError: the name is not as described, or a living process shares something
+                by that name.
+            OSError: this system has no Unix sockets, or the socket cannot be made.
+        """
+        _sharing.share_rollouts(self, name)
+        return self
 
     def __contains__(self, value: object) -> NoReturn:
         """Refuse ``in``, which would wait for ever.
@@ -595,10 +630,8 @@ class RolloutQueueMethods(RolloutQueueFace[P, R]):
             )
 
     def _end_error(self) -> BaseException:
-        """Return what `get` raises at the end."""
+        """Return what `get` raises when there are no more batches."""
         core = self._core
-        if core.machine.error is not None:
-            return core.machine.error
         return OutOfRangeError(f"{core} has ended: there are no more batches", queue=core.name)
 
     def _publication(self, steps: int | None) -> Publication:
@@ -681,6 +714,8 @@ class RolloutQueue(RolloutQueueMethods[P, R]):
     """
 
     __doc__ = with_sections(__doc__, _ARGUMENTS)
+
+    _world = "aio"
 
     def __init__(
         self: RolloutQueue[P, Any],
@@ -797,9 +832,15 @@ class RolloutQueue(RolloutQueueMethods[P, R]):
                 raise self._end_error()
             return batch
 
-    async def _take(self, what: str) -> Batch[P, R] | None:
-        """Return the next batch; ``None`` if there are no more."""
+    async def _take(self, what: str, steps: int | None = None) -> Batch[P, R] | None:
+        """Return the next batch; ``None`` if there are no more, or so many were handed out.
+
+        Raises:
+            BaseException: what has ended the run.
+        """
         core, waker = self._core, current_waker()
+        if steps is not None and core.given_out >= steps:
+            return None
         self._check_not_publishing(what, running_task())
         taker = Taker(Owner(waker.runner()))
         try:
@@ -871,20 +912,14 @@ class _RolloutSteps(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<batches of {self._face!r}>"
 
-    def _is_over(self) -> bool:
-        """Mark the last batch done, if that is wanted; return whether it was the last of all."""
+    def _end_last(self) -> None:
+        """Mark the last batch done, if that is wanted."""
         last, self._last = self._last, None
         if last is not None and self._auto_done:
             last.done()
-        return self._steps is not None and self._face.step >= self._steps
 
-    def _note(self, batch: Batch[P, R] | None) -> Batch[P, R] | None:
-        """Keep a batch as the last one. Without one, raise the error that ended the run."""
-        error = self._face._core.machine.error
-        if batch is None and error is not None:
-            raise error
-        self._last = batch
-        return batch
+
+_NEXT: Final = "to ask for the next batch"
 
 
 class AsyncRolloutBatches(_RolloutSteps[P, R]):
@@ -897,9 +932,8 @@ class AsyncRolloutBatches(_RolloutSteps[P, R]):
 
     async def __anext__(self) -> Batch[P, R]:
         with SHORTENED:
-            if self._is_over():
-                raise StopAsyncIteration
-            batch = self._note(await self._face._take("to ask for the next batch"))
+            self._end_last()
+            batch = self._last = await self._face._take(_NEXT, self._steps)
             if batch is None:
                 raise StopAsyncIteration
             return batch
@@ -966,7 +1000,7 @@ class AsyncPublishing(_Gate):
         self._end(error)
 
 
-def _checked_timeout(timeout: Any) -> float | None:
+def checked_timeout(timeout: Any) -> float | None:
     return None if timeout is None else checked_seconds(timeout, "timeout")
 
 
@@ -980,7 +1014,7 @@ class _Deadline:
 
     def __init__(self, what: str, timeout: Any) -> None:
         self._what = what
-        self._timeout = _checked_timeout(timeout)
+        self._timeout = checked_timeout(timeout)
         self._end = None if self._timeout is None else perf_counter() + self._timeout
 
     def wait(self, gate: Gate) -> None:
@@ -1032,6 +1066,7 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
     """
 
     _aio: RolloutQueue[P, R]
+    _world = "sync"
 
     @property
     def policy(self) -> sync.Latest[Any]:
@@ -1054,14 +1089,23 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
 
     def get(self, *, timeout: float | None = None) -> Batch[P, R]:
         with SHORTENED:
-            batch = self._take("get()", timeout)
+            batch = self._take("get()", timeout=timeout)
             if batch is None:
                 raise self._end_error()
             return batch
 
-    def _take(self, what: str, timeout: float | None = None) -> Batch[P, R] | None:
+    def _take(
+        self, what: str, steps: int | None = None, timeout: float | None = None
+    ) -> Batch[P, R] | None:
+        """Return the next batch; ``None`` if there are no more, or so many were handed out.
+
+        Raises:
+            BaseException: what has ended the run.
+        """
         core = self._core
         deadline = _Deadline(f"{what} of {core}", timeout)
+        if steps is not None and core.given_out >= steps:
+            return None
         self._check_may_block(what)
         self._check_not_publishing(what, threading.current_thread())
         taker = Taker(Owner(threading.current_thread()))
@@ -1088,7 +1132,7 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
         steps: int | None = None,
         timeout: float | None = None,
     ) -> Publishing:
-        return Publishing(self, weights, checked_drain(drain), steps, _checked_timeout(timeout))
+        return Publishing(self, weights, checked_drain(drain), steps, checked_timeout(timeout))
 
     def publish(
         self, weights: Any = ..., *, steps: int | None = None, timeout: float | None = None
@@ -1147,9 +1191,8 @@ class RolloutBatches(_RolloutSteps[P, R]):
 
     def __next__(self) -> Batch[P, R]:
         with SHORTENED:
-            if self._is_over():
-                raise StopIteration
-            batch = self._note(self._face._take("to ask for the next batch"))
+            self._end_last()
+            batch = self._last = self._face._take(_NEXT, self._steps)
             if batch is None:
                 raise StopIteration
             return batch

@@ -10,6 +10,8 @@ from typing import Any
 import aioqueue
 from aioqueue import sync
 from aioqueue.rl import Batch, Rollout, RolloutQueue
+from aioqueue.rl import sharing as rl_sharing
+from aioqueue.rl.remote import RemoteRolloutQueue
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from tests.kit.worlds import ThreadWorld, World
@@ -180,3 +182,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if not self._ready and self._scheduled:  # type: ignore[attr-defined]
             self._now = max(self._now, self._scheduled[0]._when)  # type: ignore[attr-defined]
         super()._run_once()  # type: ignore[misc]
+
+
+def handle_of(rollouts: RolloutQueue[Any, Any]) -> RolloutQueue[Any, Any]:
+    """Share a queue; return a handle as in another process, with a connection to this one."""
+    rollouts.share()
+    core = rl_sharing.handle_core(*rollouts._core.shared._arguments())
+    face: Any = RemoteRolloutQueue.__new__(RemoteRolloutQueue)
+    face._core = core
+    handle: RolloutQueue[Any, Any] = face
+    return handle
