@@ -106,6 +106,7 @@ def test_a_waiting_trainer_names_the_slowest_rollout(world: World) -> None:
                 (await trainer.get()).done()
                 taking = world.spawn(trainer.get)
                 await world.until(lambda: rollouts.statistics().ready == 1)
+                await world.until(lambda: rollouts.statistics().running == 1)
                 await world.until(lambda: rollouts._core.waiting_takers())
                 _, generation = stage_of(monitor)
                 assert generation.missing.startswith(
