@@ -394,6 +394,9 @@ def _paths() -> Iterator[Way]:
     title = "a rollout of a group of 8, which waits for a round"
     yield Way(title, partial(_rollouts, rollouts.ours), 320)
     yield Way(f"{title}: by hand", partial(_rollouts, rollouts.manual), 320, peer_of=title)
+    title = "a rollout of a group of 8, all of them in flight at once"
+    yield Way(title, lambda: _in_loop(rollouts.all_at_once), 1280)
+    yield Way(f"{title}: bare tasks", lambda: _in_loop(rollouts.bare_at_once), 1280, peer_of=title)
     for ordered, how in ((True, "in order"), (False, "as they come")):
         title = f"a pipeline on a hundred such tasks, {how}"
         yield Way(title, partial(_tasks, 100, ordered), 1280)

@@ -13,7 +13,7 @@ from typing import Any
 
 import aioqueue
 
-__all__ = ("manual", "ours")
+__all__ = ("all_at_once", "bare_at_once", "manual", "ours")
 
 BATCH = 4
 GROUP = 8
@@ -144,3 +144,38 @@ async def ours(generate: Generate, groups: int, steps_ahead: int = 1) -> int:
             async with rollouts.publishing():
                 pass
     return trained
+
+
+class AllInFlight:
+    """A function whose calls end when so many of them have begun."""
+
+    def __init__(self, calls: int) -> None:
+        self.left = calls
+        self.all_began = asyncio.get_running_loop().create_future()
+
+    async def __call__(self, prompt: Any, rollout: Any) -> Any:
+        self.left -= 1
+        if not self.left:
+            self.all_began.set_result(None)
+        await self.all_began
+        return prompt
+
+
+async def all_at_once(n: int) -> int:
+    """Start and end so many rollouts, all of which are in flight; return how many were trained."""
+    from aioqueue.rl import RolloutQueue
+
+    rollouts = RolloutQueue(
+        range(n // GROUP), batch_size=n // GROUP, group_size=GROUP, steps_ahead=0
+    )
+    async with aioqueue.Coordinator() as coordinator:
+        coordinator.start(rollouts.generate(AllInFlight(n)))
+        batch = await rollouts.get()
+        batch.done()
+        return sum(len(group.rollouts) for group in batch.groups)
+
+
+async def bare_at_once(n: int) -> int:
+    """Start and end as many bare tasks; return how many results there are."""
+    call = AllInFlight(n)
+    return len(await asyncio.gather(*[call(number, None) for number in range(n)]))

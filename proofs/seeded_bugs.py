@@ -80,7 +80,7 @@ BUGS = (
         "a lost step",  # of a trainer that is cancelled after the grant
         "rl/core.py",
         """        if taker.batch is not None:
-            return self.machine.give_back(taker.batch.step)
+            return self._give_back(self.steps[taker.batch.step])
         return self.machine.untake() if is_first else NOTHING
 """,
         """        return self.machine.untake() if is_first else NOTHING

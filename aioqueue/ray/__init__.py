@@ -3,7 +3,8 @@
 `FIFOQueue` and the other classes are the queues of `aioqueue`, each in an actor of the cluster. The
 actor holds handles of the elements; the data stays in the object store. A dequeue leases its
 elements to the consumer until they are committed. If the consumer dies, they return to the front of
-the queue. A `Coordinator` stops workers everywhere, and collects their failures.
+the queue. A `Coordinator` stops workers everywhere, and collects their failures. A `RolloutQueue`
+is that of `aioqueue.rl` in an actor, for trainers anywhere in the cluster.
 
 To prepare examples on a cluster you need no such queue: `prepare` with ``where="ray"`` fills a
 queue in your program.
@@ -21,6 +22,7 @@ from aioqueue.ray.queues import (
     RandomShuffleQueue,
     RayQueue,
 )
+from aioqueue.ray.rollouts import RolloutQueue
 
 __all__ = (
     "BlockingRayQueue",
@@ -30,6 +32,7 @@ __all__ = (
     "PriorityQueue",
     "RandomShuffleQueue",
     "RayQueue",
+    "RolloutQueue",
 )
 
 for _name in __all__:
@@ -39,3 +42,4 @@ del _name
 
 _hint_keywords((FIFOQueue, RandomShuffleQueue, PaddingFIFOQueue, PriorityQueue), "queues")
 _hint_keywords((Coordinator,), "coordinators")
+_hint_keywords((RolloutQueue,), "rollouts")

@@ -18,8 +18,8 @@ if _typing.TYPE_CHECKING:
         WorkerDiedError,
     )
     from aioqueue.rl.collector import RolloutCollector
-    from aioqueue.rl.queue import BlockingRolloutQueue, Publication, RolloutQueue
-    from aioqueue.rl.rollout import Batch, Group, Rollout
+    from aioqueue.rl.queue import BlockingRolloutQueue, RolloutQueue
+    from aioqueue.rl.rollout import Batch, Group, Publication, Rollout
     from aioqueue.rl.statistics import RolloutStatistics
     from aioqueue.workers.options import Retry
 
@@ -47,8 +47,8 @@ _names = _PublicNames(
             InvalidArgumentError ItemTimeoutError OutOfRangeError StarvedError WorkerDiedError
         """,
         "aioqueue.rl.collector": "RolloutCollector",
-        "aioqueue.rl.queue": "BlockingRolloutQueue Publication RolloutQueue",
-        "aioqueue.rl.rollout": "Batch Group Rollout",
+        "aioqueue.rl.queue": "BlockingRolloutQueue RolloutQueue",
+        "aioqueue.rl.rollout": "Batch Group Publication Rollout",
         "aioqueue.rl.statistics": "RolloutStatistics",
         "aioqueue.workers.options": "Retry",
     },

@@ -27,14 +27,28 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from aioqueue import Latest
 from aioqueue.base.arguments import checked_count
+from aioqueue.core.meters import Durations
 from aioqueue.errors import InvalidArgumentError, add_note, counted
 from aioqueue.items.value_text import short_value
 from aioqueue.rl.clock import IdleTimes
-from aioqueue.rl.machine import NOTHING, Effects, MachineGroup, RolloutCall, RolloutMachine, Stored
+from aioqueue.rl.machine import (
+    NOTHING,
+    CallState,
+    Effects,
+    MachineGroup,
+    RolloutCall,
+    RolloutMachine,
+    Stored,
+)
 from aioqueue.rl.prompts import Mark, PromptReader
-from aioqueue.rl.rollout import Batch, Group, Rollout, Step
+from aioqueue.rl.rollout import Batch, Group, Part, Rollout, Step, StepReports
 from aioqueue.rl.state import ResultFolder
-from aioqueue.system.locks import call_with_lock, held_here_check, machine_lock
+from aioqueue.system.locks import (
+    call_with_lock,
+    held_here_check,
+    machine_lock,
+    synchronized_move,
+)
 from aioqueue.telemetry.explain.explanation import format_seconds
 from aioqueue.telemetry.explain.stacks import place_of, stack_of
 from aioqueue.worlds.current import current_waker
@@ -43,7 +57,9 @@ from aioqueue.worlds.waker import Owner, in_trio, running_loop
 
 _log: Final = logging.getLogger("aioqueue")
 _numbers = itertools.count(1)
+_grants = itertools.count(1)
 _main_thread: Final = threading.main_thread().ident
+_RUNNING: Final = CallState.RUNNING
 
 
 class Prompt(NamedTuple):
@@ -239,8 +255,18 @@ class RolloutCore:
         self.coordinator: object = None
         """The core of the coordinator in which it generates."""
         self.waits: object = None
+        self.stage: object = None
+        """What monitors see of the generation; they do not keep it alive."""
         self.pulled_at: float = 0.0
-        self._finished = 0
+        self.results: int = 0
+        """How many rollouts have a result."""
+        self.retried: int = 0
+        self.lost: int = 0
+        """How many rollouts have failed for good."""
+        self.durations: Durations = Durations()
+        """Of calls that have ended, while `is_measured`."""
+        self.is_measured: bool = False
+        """Whether a monitor watches the generation."""
         self.has_started: bool = False
         self.given_out: int = 0
         self.over: Gate = Gate()
@@ -249,6 +275,8 @@ class RolloutCore:
         self.publisher: Publisher | None = None
         self.publishers: deque[Publisher] = deque()
         self.takers: deque[Taker] = deque()
+        self.steps: dict[int, Step] = {}
+        """Those that were handed out, by number. Some may be done already."""
         self.calls: dict[RolloutCall, float] = {}
         self.first_ordinal: int = 0
         """The ordinal of the prompt that the reader gives first."""
@@ -266,6 +294,10 @@ class RolloutCore:
         self.max_in_flight: int | None = None
         self.seed_was_drawn: bool = False
         self.folder: ResultFolder | None = None
+        self.shared: Any = None
+        """Its sessions with other processes, once it is shared."""
+        self.elsewhere: StepReports | None = None
+        """In a fork: the handle of the queue that was shared, to which batches report."""
         self._lock = machine_lock()
         self._is_deciding = held_here_check(self._lock)
         self._local = threading.local()
@@ -370,14 +402,17 @@ class RolloutCore:
 
     def _decide(self, event: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         decided = event(*args)
-        effects = decided[1] if type(decided) is tuple else decided
+        self._note(decided[1] if type(decided) is tuple else decided)
+        return decided
+
+    def _note(self, effects: Effects) -> None:
+        """Do under the lock what belongs to an event of the machine."""
         if effects is not NOTHING:
             if effects.step is not None:
                 self._grant(effects)
             elif effects.is_end:
                 self.takers[0].is_end = True
         self.times.note(self.machine)
-        return decided
 
     def _grant(self, effects: Effects) -> None:
         assert effects.step is not None
@@ -389,7 +424,12 @@ class RolloutCore:
             public = group.payload.public
             public.staleness = 0 if group.version is None else step - group.version
             groups.append(public)
-        self.takers[0].batch = Batch(self, step, version, groups)
+        if len(self.steps) > len(self.machine.held):
+            self.steps = {
+                number: held for number, held in self.steps.items() if number in self.machine.held
+            }
+        held = self.steps[step] = Step(self, step, next(_grants))
+        self.takers[0].batch = Batch(held, step, version, groups)
 
     def _perform(self, effects: Effects) -> None:
         """Do what the machine asks for. An event that comes out of that is done here, too.
@@ -416,7 +456,8 @@ class RolloutCore:
             self.pulled_at = perf_counter()
             self.host.pull(effects.pull)
         for call in effects.starts:
-            host = self._host_of(call)
+            evaluation = call.group.payload.evaluation
+            host = self.host if evaluation is None else evaluation.host or self.host
             if host is None:
                 self.apply(self.machine.call_ended, call)
             else:
@@ -431,7 +472,7 @@ class RolloutCore:
             self.publisher.drained.open()
         for group in effects.evaluated:
             self._evaluated(group)
-        if self.machine.is_stopped or effects.is_end:
+        if effects.is_stopped or effects.is_end:
             self.over.open()
         if effects.is_end:
             self._warn_of_no_step()
@@ -459,11 +500,17 @@ class RolloutCore:
 
     def enter(self, call: RolloutCall, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
         """Report that the first step of a call runs; return its rollout, or ``None`` to end."""
-        if not call_with_lock(self._lock, self.machine.enter, call):
+        if not self._enter(call):
             self._apply_here(self.machine.turned_away, call)
             return None
-        self.calls[call] = perf_counter()
         return kind(self, call, self.seed)
+
+    @synchronized_move
+    def _enter(self, call: RolloutCall) -> bool:
+        if not self.machine.enter(call):
+            return False
+        self.calls[call] = perf_counter()
+        return True
 
     def entered(self, call: RolloutCall, kind: type[Rollout[Any]]) -> Rollout[Any] | None:
         """Report that the first step of a call has run in another process.
@@ -488,18 +535,38 @@ class RolloutCore:
 
     def finished(self, call: RolloutCall, rollout: Rollout[Any], result: Any) -> None:
         """Report what the user's function has returned."""
-        self.calls.pop(call, None)
         rollout.result = result
         rollout._end()
-        self._finished += 1
-        if call.is_current:
+        effects = self._finish(call, rollout)
+        if effects is not NOTHING:
+            self._perform(effects)
+
+    @synchronized_move
+    def _finish(self, call: RolloutCall, rollout: Rollout[Any]) -> Effects:
+        # What `_decide` does, without what it takes to do that for any event: thousands of rollouts
+        # may end in one turn of the event loop.
+        self._forget(call)
+        self.results += 1
+        if call.state is _RUNNING:
             call.group.payload.rollouts[call.index] = rollout
-        self._apply_here(self.machine.finished, call)
+        effects = self.machine.finished(call)
+        if effects is not NOTHING or not self.machine.running:
+            self._note(effects)
+        return effects
 
     def call_ended(self, call: RolloutCall) -> None:
         """Report that a cancelled call has ended."""
-        self.calls.pop(call, None)
-        self.apply(self.machine.call_ended, call)
+        self.apply(self._call_ended, call)
+
+    def _call_ended(self, call: RolloutCall) -> Effects:
+        self._forget(call)
+        return self.machine.call_ended(call)
+
+    def _forget(self, call: RolloutCall) -> None:
+        """Note the end of a call. Called under the lock."""
+        began = self.calls.pop(call, None)
+        if self.is_measured and began is not None:
+            self.durations.add(perf_counter() - began)
 
     def failed(self, call: RolloutCall, error: BaseException, delay: float | None) -> bool:
         """Report that a call has raised.
@@ -512,14 +579,23 @@ class RolloutCore:
         Returns:
             Whether the caller has to report `RolloutMachine.due` after these seconds.
         """
-        self.calls.pop(call, None)
         if not call.is_current:
-            self.apply(self.machine.call_ended, call)
+            self.call_ended(call)
             return False
         self._describe(call, error)
         retry = "no" if delay is None else "later" if delay else "now"
-        self.apply(self.machine.failed, call, error, retry)
+        self.apply(self._failed, call, error, retry)
         return retry == "later"
+
+    def _failed(self, call: RolloutCall, error: BaseException, retry: Any) -> Effects:
+        self._forget(call)
+        self._count_failure(call, retry)
+        return self.machine.failed(call, error, retry)
+
+    def _count_failure(self, call: RolloutCall, retry: str) -> None:
+        if call.is_current:
+            self.lost += retry == "no"
+            self.retried += retry != "no"
 
     def expired(self, call: RolloutCall, error: BaseException, delay: float | None) -> bool:
         """Report that a call which cannot be cancelled has taken too long; see `failed`."""
@@ -527,8 +603,12 @@ class RolloutCore:
             return False
         self._describe(call, error)
         retry = "no" if delay is None else "later" if delay else "now"
-        self.apply(self.machine.expired, call, error, retry)
+        self.apply(self._expired, call, error, retry)
         return retry == "later"
+
+    def _expired(self, call: RolloutCall, error: BaseException, retry: Any) -> Effects:
+        self._count_failure(call, retry)
+        return self.machine.expired(call, error, retry)
 
     def _describe(self, call: RolloutCall, error: BaseException) -> None:
         which = f"attempt {call.attempt}, version {call.version}"
@@ -710,15 +790,21 @@ class RolloutCore:
         return self.machine.take()
 
     def commit(self, taker: Taker) -> Batch[Any, Any] | None:
-        """Report that a trainer has received its step; return it, or ``None`` at the end."""
+        """Report that a trainer has received its step; return it, or ``None`` at the end.
+
+        Raises:
+            BaseException: what has ended the run.
+        """
         self.apply(self._commit, taker)
         self.apply(self._ask_for_first)
-        self.times.trainer_waited(perf_counter() - taker.began)
+        if taker.batch is None and self.machine.error is not None:
+            raise self.machine.error
         return taker.batch
 
     def _commit(self, taker: Taker) -> Effects:
         assert self.takers[0] is taker
         self.takers.popleft()
+        self.times.waits.add(perf_counter() - taker.began)
         if taker.batch is not None:
             self.given_out = max(self.given_out, taker.batch.step + 1)
             self.times.handed_out(taker.batch)
@@ -728,29 +814,47 @@ class RolloutCore:
         """Report that a trainer no longer waits. A step that it was granted stays for the next."""
         self.apply(self._leave, taker)
         self.apply(self._ask_for_first)
-        self.times.trainer_waited(perf_counter() - taker.began)
 
     def _leave(self, taker: Taker) -> Effects:
         if taker not in self.takers:
             return NOTHING
         is_first = self.takers[0] is taker
         self.takers.remove(taker)
+        self.times.waits.add(perf_counter() - taker.began)
         if taker.batch is not None:
-            return self.machine.give_back(taker.batch.step)
+            return self._give_back(self.steps[taker.batch.step])
         return self.machine.untake() if is_first else NOTHING
 
-    def part_done(self, step: Step) -> None:
-        """Report that a part of a step, or the whole, was trained."""
-        if call_with_lock(self._lock, step.is_last_part):
-            self.apply(self.machine.done, step.number)
+    # What batches report: see `StepReports`.
 
-    def give_back(self, step: int) -> None:
-        self.apply(self._give_back, step)
+    def part_done(self, step: Step, part: Part) -> None:
+        if self.elsewhere is not None:
+            self.elsewhere.part_done(step, part)
+        else:
+            self.apply(self._part_done, step, part)
 
-    def _give_back(self, step: int) -> Effects:
-        effects = self.machine.give_back(step)
+    def _part_done(self, step: Step, part: Part) -> Effects:
+        if self.steps.get(step.number) is not step or not step.end_part(part):
+            return NOTHING
+        return self.machine.done(step.number)
+
+    def give_back(self, step: Step) -> None:
+        if self.elsewhere is not None:
+            self.elsewhere.give_back(step)
+        else:
+            self.apply(self._give_back, step)
+
+    def _give_back(self, step: Step) -> Effects:
+        # Another one may have this number: this one was given back, by another part of it say.
+        if self.steps.get(step.number) is not step:
+            return NOTHING
+        del self.steps[step.number]
+        effects = self.machine.give_back(step.number)
         self.given_out = min(self.given_out, self.machine.step)
         return effects
+
+    def sent_step(self, step: Step) -> object:
+        return None if self.shared is None else self.shared.sent_step(step)
 
     # ---- publications ------------------------------------------------------------------------
 
@@ -878,10 +982,14 @@ class RolloutCore:
     def describe_running(
         self, call: RolloutCall, began: float, frames: Mapping[int, FrameType] | None = None
     ) -> str:
-        """Say since when a rollout runs, and where it is."""
+        """Say since when a rollout runs, and where it is. Not under the lock: another process may
+        have to say where."""
         place = self._place_of(call, frames)
-        seconds = format_seconds(perf_counter() - began)
-        return f"{self.describe_call(call)} runs for {seconds}" + (f", at {place}" if place else "")
+        return self.describe_time(call, began) + (f", at {place}" if place else "")
+
+    def describe_time(self, call: RolloutCall, began: float) -> str:
+        """Say since when a rollout runs."""
+        return f"{self.describe_call(call)} runs for {format_seconds(perf_counter() - began)}"
 
     def _place_of(self, call: RolloutCall, frames: Mapping[int, FrameType] | None) -> str:
         """Return where in the user's code a rollout is; empty if that is not known."""
@@ -909,4 +1017,4 @@ class RolloutCore:
     def progress(self) -> Hashable:
         """Return a value that changes when anything moves."""
         machine = self.machine
-        return (machine.admitted, self._finished, machine.step, machine.version, machine.refused)
+        return (machine.admitted, self.results, machine.step, machine.version, machine.refused)

@@ -26,6 +26,7 @@ from aioqueue.processes.worker_process import check_may_start
 from aioqueue.rl.child import Function
 from aioqueue.rl.core import RolloutCore
 from aioqueue.rl.hosts import Work, new_host
+from aioqueue.rl.metrics import GenerationStage
 from aioqueue.rl.processes import ProcessCalls
 from aioqueue.workers.retries import FailurePolicy
 from aioqueue.worlds.scopes import Gate
@@ -128,8 +129,16 @@ class Generation:
                 " load_state_dict()"
             )
         core.has_started = True
+        core.stage = GenerationStage(core, self._where)
+        coordinator.watch.add(core.stage)
         coordinator.draining.add_run(self)
         core.coordinator = coordinator
+
+    @property
+    def _where(self) -> str:
+        if self._work.payload is not None:
+            return "process"
+        return "task" if self._work.is_async else "thread"
 
     # What a drain of the coordinator requires.
 

@@ -173,7 +173,8 @@ class LoopHost(ABC):
     # From any thread.
 
     def start(self, call: RolloutCall) -> None:
-        work = self._work_of(call)
+        evaluation = call.group.payload.evaluation
+        work = self._work if evaluation is None else evaluation.work or self._work
         if work is self._work and self._child is not None:
             self._child.start(call)
         elif not work.is_async:
@@ -182,9 +183,6 @@ class LoopHost(ABC):
             self._start_call(call, work)
         else:
             self._call_soon(partial(self._start_call, call, work))
-
-    def _start_call(self, call: RolloutCall, work: Work) -> None:
-        self._start(partial(self._run, call, work), call)
 
     def _work_of(self, call: RolloutCall) -> Work:
         evaluation = call.group.payload.evaluation
@@ -203,9 +201,9 @@ class LoopHost(ABC):
 
     def spawn(self, body: Callable[[], Awaitable[object]]) -> None:
         if threading.get_ident() == self._thread:
-            self._start(body, None)
+            self._start(body)
         else:
-            self._call_soon(partial(self._start, body, None))
+            self._call_soon(partial(self._start, body))
 
     def pull(self, ordinal: int) -> None:
         if threading.get_ident() == self._thread:
@@ -226,8 +224,20 @@ class LoopHost(ABC):
     # In the thread of the loop.
 
     @abstractmethod
-    def _start(self, body: Callable[[], Awaitable[object]], call: RolloutCall | None) -> None:
-        """Start a task, for a call or for something of ours."""
+    def _start(self, body: Callable[[], Awaitable[object]]) -> None:
+        """Start a task for something of ours."""
+
+    @abstractmethod
+    def _start_call(self, call: RolloutCall, work: Work) -> None:
+        """Start a task for a call, whose body is `_run`."""
+
+    @abstractmethod
+    def _call_begins(self, call: RolloutCall) -> None:
+        """Note that the task of a call has begun."""
+
+    @abstractmethod
+    def _call_ends(self, call: RolloutCall) -> None:
+        """Note that the task of a call ends in this very step."""
 
     @abstractmethod
     def _cancel(self, call: RolloutCall) -> None:
@@ -241,7 +251,7 @@ class LoopHost(ABC):
                 mark = reader.mark()
                 value = reader.take_nowait()
                 if value is NEEDS_TO_WAIT:
-                    self._start(partial(self._pull_waiting, ordinal), None)
+                    self._start(partial(self._pull_waiting, ordinal))
                     return
                 self._next += 1
                 if self._next > ordinal:
@@ -276,20 +286,24 @@ class LoopHost(ABC):
     async def _run(self, call: RolloutCall, work: Work) -> None:
         """Run one attempt at a rollout: the body of its task."""
         core = self._core
-        rollout: Rollout[Any] | None = core.enter(call, Rollout)
-        if rollout is None:
-            return
+        self._call_begins(call)
         try:
-            if work.timeout is None:
-                result = await work.function(call.group.prompt.value, rollout)
+            rollout: Rollout[Any] | None = core.enter(call, Rollout)
+            if rollout is None:
+                return
+            try:
+                if work.timeout is None:
+                    result = await work.function(call.group.prompt.value, rollout)
+                else:
+                    result = await self._run_in_time(call, work, rollout)
+            except BaseException as error:
+                self._raised(call, work, error)
+                if is_fatal(error):
+                    raise
             else:
-                result = await self._run_in_time(call, work, rollout)
-        except BaseException as error:
-            self._raised(call, work, error)
-            if is_fatal(error):
-                raise
-        else:
-            core.finished(call, rollout, result)
+                core.finished(call, rollout, result)
+        finally:
+            self._call_ends(call)
 
     async def _run_in_time(self, call: RolloutCall, work: Work, rollout: Rollout[Any]) -> Any:
         # The stack must be read inside the scope, which takes the cancellation with its traceback.
@@ -372,55 +386,74 @@ class _AsyncioHost(LoopHost):
     ) -> None:
         super().__init__(core, work, register)
         self._loop = asyncio.get_running_loop()
-        self._tasks: dict[asyncio.Task[Any], RolloutCall | None] = {}
-        self._by_call: dict[RolloutCall, asyncio.Task[Any]] = {}
-        self._on_end = self._task_ended
+        self._tasks: dict[RolloutCall, asyncio.Task[Any]] = {}
+        self._not_begun: dict[asyncio.Task[Any], RolloutCall] = {}
+        """Tasks of calls before their first step. Other code may cancel them: they never begin."""
+        self._ours: set[asyncio.Task[Any]] = set()
+        self._on_end_before_begin = self._never_began
 
     @property
     def _is_empty(self) -> bool:
-        return not self._tasks
+        return not (self._tasks or self._ours)
 
-    def _start(self, body: Callable[[], Awaitable[object]], call: RolloutCall | None) -> None:
+    def _start(self, body: Callable[[], Awaitable[object]]) -> None:
         coroutine: Any = body()
         task = self._loop.create_task(coroutine, context=self._context.copy())
-        self._tasks[task] = call
-        if call is not None:
-            self._by_call[call] = task
-        task.add_done_callback(self._on_end)
+        self._ours.add(task)
+        task.add_done_callback(self._one_of_ours_ended)
+
+    def _one_of_ours_ended(self, task: asyncio.Task[Any]) -> None:
+        self._ours.discard(task)
+        if self._is_leaving:
+            self._check_idle()
 
     def _start_call(self, call: RolloutCall, work: Work) -> None:
         task = self._loop.create_task(self._run(call, work), context=self._context.copy())
-        self._tasks[task] = call
-        self._by_call[call] = task
-        task.add_done_callback(self._on_end, context=self._context)
+        if call in self._tasks or task.done():
+            return  # with an eager task factory it has begun, and perhaps ended, by now
+        self._tasks[call] = task
+        self._not_begun[task] = call
+        task.add_done_callback(self._on_end_before_begin, context=self._context)
 
-    def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        call = self._tasks.pop(task)
-        if call is not None:
-            del self._by_call[call]
-            # Other code has cancelled it before its first step.
-            if task.cancelled():
-                self._core.apply(self._core.machine.turned_away, call)
+    def _call_begins(self, call: RolloutCall) -> None:
+        task = self._tasks.get(call)
+        if task is None:
+            current = asyncio.current_task()
+            assert current is not None
+            self._tasks[call] = current
+        else:
+            # From here on the body reports its end: that saves a callback for each call.
+            del self._not_begun[task]
+            task.remove_done_callback(self._on_end_before_begin)
+
+    def _call_ends(self, call: RolloutCall) -> None:
+        del self._tasks[call]
+        if self._is_leaving:
+            self._check_idle()
+
+    def _never_began(self, task: asyncio.Task[Any]) -> None:
+        call = self._not_begun.pop(task)
+        del self._tasks[call]
+        self._core.apply(self._core.machine.turned_away, call)
         if self._is_leaving:
             self._check_idle()
 
     def _cancel(self, call: RolloutCall) -> None:
         # A call that has not begun finds that it may not enter. Cancelled before its first step, it
         # would never report its end.
-        task = self._by_call.get(call)
+        task = self._tasks.get(call)
         if task is not None and call in self._core.calls:
             task.cancel()
 
     def _task_of(self, call: RolloutCall) -> object:
-        return self._by_call.get(call)
+        return self._tasks.get(call)
 
     def _cancel_ours(self) -> None:
-        for task, call in list(self._tasks.items()):
-            if call is None:
-                task.cancel()
+        for task in self._ours:
+            task.cancel()
 
     def cancel_again(self) -> None:
-        for task in list(self._tasks):
+        for task in (*self._ours, *self._tasks.values()):
             task.cancel()
 
 
@@ -430,7 +463,7 @@ class _TrioHost(LoopHost):
     ) -> None:
         super().__init__(core, work, register)
         self._scopes: dict[Any, anyio.CancelScope] = {}
-        self._tasks: dict[Any, object] = {}
+        self._tasks: dict[RolloutCall, object] = {}
         self._group = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
@@ -448,21 +481,31 @@ class _TrioHost(LoopHost):
     def _is_empty(self) -> bool:
         return not self._scopes
 
-    def _start(self, body: Callable[[], Awaitable[object]], call: RolloutCall | None) -> None:
-        key = body if call is None else call
+    def _start(self, body: Callable[[], Awaitable[object]]) -> None:
+        self._start_in_scope(body, body)
+
+    def _start_call(self, call: RolloutCall, work: Work) -> None:
+        self._start_in_scope(call, partial(self._run, call, work))
+
+    def _start_in_scope(self, key: Any, body: Callable[[], Awaitable[object]]) -> None:
         scope = self._scopes[key] = anyio.CancelScope(shield=True)
         self._context.copy().run(self._group.start_soon, self._run_in_scope, key, scope, body)
 
     async def _run_in_scope(
         self, key: Any, scope: anyio.CancelScope, body: Callable[[], Awaitable[object]]
     ) -> None:
-        self._tasks[key] = running_task()
         try:
             with scope:
                 await body()
         finally:
-            del self._scopes[key], self._tasks[key]
+            del self._scopes[key]
             self._check_idle()
+
+    def _call_begins(self, call: RolloutCall) -> None:
+        self._tasks[call] = running_task()
+
+    def _call_ends(self, call: RolloutCall) -> None:
+        del self._tasks[call]
 
     def _task_of(self, call: RolloutCall) -> object:
         return self._tasks.get(call)
@@ -583,16 +626,15 @@ class ThreadPool:
 
     def _run(self, call: RolloutCall, work: Work) -> None:
         core, host = self._core, self._host
-        rollout: Rollout[Any] | None = core.enter(call, ThreadRollout)
-        if rollout is None:
-            return
         timer = None
         self.runs[call] = threading.current_thread()
         if work.timeout is not None:
             timer = Timer(host, call, work, threading.current_thread())
         try:
-            context = host._context.copy()
-            result = context.run(work.function, call.group.prompt.value, rollout)
+            entered = host._context.copy().run(_entered, core, call, work)
+            if entered is None:
+                return
+            rollout, result = entered
             refuse_awaitable(function_name(work.function), result)
         except BaseException as error:
             if not isinstance(error, Exception):
@@ -610,6 +652,20 @@ class ThreadPool:
             del self.runs[call]
             if timer is not None:
                 timer.cancel()
+
+
+def _entered(core: RolloutCore, call: RolloutCall, work: Work) -> tuple[Rollout[Any], Any] | None:
+    """Call a plain function; return its rollout and what it returns, or ``None`` at a closed gate.
+
+    To ask the gate is the last thing that happens before the call. No code of ours can come closer:
+    the interpreter may give another thread its turn at the first instruction of a function, and
+    then the block of a publication may begin before the function's first line. So a plain function
+    has begun when its thread has passed the gate. To wait for the first line would need a sign from
+    it, which only the function itself could give.
+    """
+    prompt, function = call.group.prompt.value, work.function
+    rollout: Rollout[Any] | None = core.enter(call, ThreadRollout)
+    return None if rollout is None else (rollout, function(prompt, rollout))
 
 
 class Timer:

@@ -33,6 +33,7 @@ that are ready, those that grow too old, and counts by version.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -205,6 +206,7 @@ class Effects:
         step: the number of the step that is handed to the trainer.
         groups: those of the step.
         is_end: the trainer's loop ends, with `RolloutMachine.error` if there is one.
+        is_stopped: the run has been stopped just now, even if there is nothing else to do.
         is_drained: the publication may go on.
         evaluated: these evaluations have ended.
     """
@@ -216,6 +218,7 @@ class Effects:
     step: int | None = None
     groups: Sequence[MachineGroup] = ()
     is_end: bool = False
+    is_stopped: bool = False
     is_drained: bool = False
     evaluated: list[MachineGroup] = field(default_factory=list)
 
@@ -316,6 +319,9 @@ class RolloutMachine:
         self.evaluations: dict[int, MachineGroup] = {}
         self.held: dict[int, list[MachineGroup]] = {}
         """The groups of the steps that were handed out and are not done."""
+        self.given_back: list[int] = []
+        """Steps that were given back and are not the newest, in order: the next that are handed
+        out, as they were."""
         self.back: SortedIndex[tuple[Any, int]] = SortedIndex()
         """Prompts that were returned, with the sizes of their groups. They go before the source."""
         self.census: list[int] = [0] * len(GroupState)
@@ -434,9 +440,9 @@ class RolloutMachine:
 
     def finished(self, call: RolloutCall) -> Effects:
         """Report that a call has returned a result. It counts if the call is current."""
-        if self._leave(call):
-            self._lack_one_less(call.group)
-        return self._settle()
+        if self._leave(call) and self._lack_one_less(call.group):
+            return self._settle()
+        return self._settle_calls()
 
     def failed(
         self, call: RolloutCall, error: BaseException, retry: Literal["no", "now", "later"] = "no"
@@ -499,7 +505,7 @@ class RolloutMachine:
     def call_ended(self, call: RolloutCall) -> Effects:
         """Report that a call has ended without a result of interest: it was cancelled."""
         self._leave(call)
-        return self._settle()
+        return self._settle_calls()
 
     def park(self, call: RolloutCall) -> tuple[bool, Effects]:
         """Report that a call is at a safe point, and learn whether it has to wait there."""
@@ -576,16 +582,15 @@ class RolloutMachine:
         return self._settle()
 
     def give_back(self, step: int) -> Effects:
-        """Report that the newest step was not trained: its groups are ready again.
+        """Report that a step was not trained. A step that is not held is ignored.
 
-        A step that is not held is ignored. One that is not the newest stays held.
+        The groups of the newest step are ready again. An older one cannot become part of other
+        steps, whose numbers are higher: it is the next that is handed out, as it was.
         """
-        if step == self.step - 1 and step in self.held:
-            self.step -= 1
-            for group in self.held.pop(step):
-                self._move(group, _READY)
-                self._add_to_waiting(group)
-                self._add_ready(group)
+        if step in self.held and step not in self.given_back:
+            insort(self.given_back, step)
+            while self.given_back and self.given_back[-1] == self.step - 1:
+                self._undo_step(self.given_back.pop())
         return self._settle()
 
     def pause(self, drain: Drain = "no") -> Effects:
@@ -688,7 +693,15 @@ class RolloutMachine:
                 self._check_starvation()
             if not (self._serve() or self._admit_next()):
                 break
-        self._start_calls()
+        return self._settle_calls()
+
+    def _settle_calls(self) -> Effects:
+        """Decide what depends on the number of running calls alone.
+
+        That is all that an end of a call can change, unless it makes its group complete.
+        """
+        if self._startable.values or self._urgent.values or self._patient.values:
+            self._start_calls()
         if self.drain != "no" and self.running == len(self._parked):
             self.drain = "no"
             self._do.is_drained = True
@@ -756,6 +769,9 @@ class RolloutMachine:
             return False
         if self.is_stopped:
             chosen: Sequence[MachineGroup] = ()
+        elif self.given_back:
+            self._deliver(self.given_back.pop(0))
+            return True
         elif self._ready_weight >= self.batch_size:
             found = self._choose()
             if found is None:
@@ -772,18 +788,22 @@ class RolloutMachine:
             # A batch of nothing but empty places is no step: the slots are given back.
             self._remove_chosen(chosen)
             return True
-        self.is_taking = False
         if not chosen:
+            self.is_taking = False
             self._do.is_end = True
             return True
         for group in chosen:
             self._remove_from_waiting(group)
             self._move(group, _HELD)
         self.held[self.step] = list(chosen)
-        self._do.step = self.step
-        self._do.groups = chosen
         self.step += 1
+        self._deliver(self.step - 1)
         return True
+
+    def _deliver(self, step: int) -> None:
+        self.is_taking = False
+        self._do.step = step
+        self._do.groups = self.held[step]
 
     def _can_become_ready(self) -> bool:
         """Whether there is anything that may still become ready."""
@@ -954,9 +974,6 @@ class RolloutMachine:
         if self.is_paused or self.is_stopped or self.running >= limit:
             return
         urgent, patient, startable = self._urgent, self._patient, self._startable
-        if not (startable.values or urgent.values or patient.values):
-            return
-        starts = self._do.starts
         while self.running < limit:
             if urgent.values:
                 index, group = urgent, urgent.first()
@@ -966,18 +983,28 @@ class RolloutMachine:
                 index, group = startable, startable.first()
             else:
                 return
-            if group.renewed:
-                member = heappop(group.renewed)
-            else:
-                member = group.next_index
-                group.next_index += 1
-            if group.next_index >= group.size and not group.renewed:
+            if self._start_calls_of(group, limit):
                 index.discard(group.ordinal)
-            attempt = group.attempts.get(member, 1) if group.attempts else 1
-            call = RolloutCall(group, member, attempt)
-            group.calls[member] = call
-            self.running += 1
+
+    def _start_calls_of(self, group: MachineGroup, limit: float) -> bool:
+        """Start calls of one group; return whether it has no more to start."""
+        starts, calls, attempts = self._do.starts, group.calls, group.attempts
+        renewed, member, size = group.renewed, group.next_index, group.size
+        room = limit - self.running
+        begin = len(starts)
+        while room > 0 and renewed:
+            index = heappop(renewed)
+            call = calls[index] = RolloutCall(group, index, attempts.get(index, 1))
             starts.append(call)
+            room -= 1
+        while room > 0 and member < size:
+            call = calls[member] = RolloutCall(group, member, 1)
+            starts.append(call)
+            member += 1
+            room -= 1
+        group.next_index = member
+        self.running += len(starts) - begin
+        return member >= size and not renewed
 
     def _is_patient_due(self) -> bool:
         first = self._startable.first_key()
@@ -1023,23 +1050,26 @@ class RolloutMachine:
             return False
         call.state = _CALL_ENDED
         self.running -= 1
-        self._parked.discard(call)
-        if state is _LATE:
-            del self._late[call]
+        if self._parked:
+            self._parked.discard(call)
         if state is not _RUNNING and state is not _STARTED:
+            if state is _LATE:
+                del self._late[call]
             return False
         del call.group.calls[call.index]
         return True
 
-    def _lack_one_less(self, group: MachineGroup) -> None:
-        """Count a rollout that has ended. A complete group is judged."""
+    def _lack_one_less(self, group: MachineGroup) -> bool:
+        """Count a rollout that has ended. A complete group is judged. Return whether it is."""
         group.pending -= 1
-        if not group.pending:
-            if group.is_evaluation:
-                self._end_evaluation(group, None)
-            else:
-                self._move(group, _JUDGED)
-                self._do.judge.append(group)
+        if group.pending:
+            return False
+        if group.is_evaluation:
+            self._end_evaluation(group, None)
+        else:
+            self._move(group, _JUDGED)
+            self._do.judge.append(group)
+        return True
 
     def _become_ready(self, group: MachineGroup, weight: float) -> None:
         self._settle_weight(group, weight)
@@ -1225,7 +1255,17 @@ class RolloutMachine:
         self._patient.discard(group.ordinal)
         del self.evaluations[group.ordinal]
 
+    def _undo_step(self, step: int) -> None:
+        """Let the groups of the newest step be ready again."""
+        self.step -= 1
+        for group in self.held.pop(step):
+            self._move(group, _READY)
+            self._add_to_waiting(group)
+            self._add_ready(group)
+
     def _done(self, step: int) -> None:
+        if step in self.given_back:
+            return  # nobody has trained it
         for group in self.held.pop(step, ()):
             self._settled_weight -= group.weight
             self._move(group, _GROUP_ENDED)
@@ -1244,6 +1284,7 @@ class RolloutMachine:
 
     def _stop(self, error: BaseException | None) -> None:
         self.is_stopped = True
+        self._do.is_stopped = True
         self.error = self.error or error
         self._cancel_late()
         for evaluation in list(self.evaluations.values()):

@@ -10,8 +10,9 @@ from contextlib import nullcontext
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from time import perf_counter
 from types import EllipsisType, TracebackType
-from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, NoReturn, Protocol, Self, TypeVar
 
 import anyio
 
@@ -25,7 +26,7 @@ from aioqueue.base.arguments import (
 )
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import hint_attributes, refuse_block, refuse_search
-from aioqueue.base.public_names import describe, public, with_sections
+from aioqueue.base.public_names import DeferredModule, World, describe, public, with_sections
 from aioqueue.base.tracebacks import SHORTENED
 from aioqueue.coordination.aio import Startable
 from aioqueue.coordination.blocking import ThreadStartable
@@ -43,14 +44,14 @@ from aioqueue.rl.hosts import Work, new_host
 from aioqueue.rl.machine import GroupState, RolloutMachine, Stored
 from aioqueue.rl.prompts import prompt_reader
 from aioqueue.rl.report import explanation_of, note_rollouts
-from aioqueue.rl.rollout import Batch, Group, Rollout, checked_steps
+from aioqueue.rl.rollout import Batch, Group, Publication, Rollout, checked_steps
 from aioqueue.rl.state import ResultFolder, checked_seed, checked_state, sealed_state
 from aioqueue.rl.statistics import RolloutStatistics, statistics_of
 from aioqueue.sources.shuffling import resolved_seed
 from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
 from aioqueue.system.locks import call_with_lock
 from aioqueue.worlds.current import current_waker
-from aioqueue.worlds.scopes import current_scopes
+from aioqueue.worlds.scopes import Gate, current_scopes
 from aioqueue.worlds.waker import Owner, in_event_loop
 
 P = TypeVar("P")
@@ -100,18 +101,6 @@ Raises:
 """
 
 
-class Publication(NamedTuple):
-    """What `RolloutQueue.publishing` gives to its block.
-
-    Attributes:
-        version: how many steps the new weights contain; the version after the block.
-        before: the version before it.
-    """
-
-    version: int
-    before: int
-
-
 class Generating(Startable, ThreadStartable, Protocol):
     """What `RolloutQueue.generate` returns: coordinators of both faces can start it."""
 
@@ -128,17 +117,23 @@ def _checked_choice(value: Any, what: str, choices: tuple[str, ...]) -> Any:
     return value
 
 
+_sharing: Any = DeferredModule("aioqueue.rl.sharing")  # used by `share` only
+
+
 @hint_attributes("a RolloutQueue")
 class RolloutQueueFace(Generic[P, R]):
     """One face of a `RolloutQueue`: here, everything that never waits."""
 
     _core: RolloutCore
+    _world: ClassVar[World]
 
     def _was_forked(self) -> None:
         core = self._core
         if is_inherited(core):
             return
-        if core.has_started:
+        if core.shared is not None:
+            core.shared.adopt_in_fork(self)
+        elif core.has_started:
             self._core = inherited_object(str(core), core)
         else:
             core.renew()
@@ -154,16 +149,57 @@ class RolloutQueueFace(Generic[P, R]):
             f" version {machine.version}, {counted(len(machine.groups), 'group')}>"
         )
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled.
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a queue that is shared; see `share`.
 
         Raises:
-            TypeError: always.
+            TypeError: it is not shared.
         """
+        core = self._core
+        if not is_inherited(core) and core.shared is not None:
+            pickled: tuple[Any, ...] = core.shared.pickled(self._world)
+            return pickled
         raise TypeError(
-            f"{self._core} cannot be pickled or copied: it lives in one process. Its state is"
-            " state_dict(), and its batches can be sent"
+            f"{core} cannot be pickled or copied: it lives in one process. Share it"
+            " (`rollouts.share()`), and send that to other processes of this machine; or send its"
+            " batches. Its state is state_dict()"
         )
+
+    def share(self, *, name: str | None = None) -> Self:
+        """Share the queue with the other processes of this machine.
+
+        From now on it can be pickled: pass it to a process as an argument, or inside of anything
+        that is. In the other process it is a *handle* of the same queue, with both faces, for a
+        trainer there: `get` and `batches`, `publishing` and `evaluate`, `set`, `close`, the state,
+        the statistics and explanations. This process owns the queue, and generates.
+
+        A trainer there waits in the same line as those here. Its batch belongs to it as soon as its
+        call returns, and it is cancelled exactly. `Batch.done` and `Batch.give_back` work wherever
+        a batch, or a part of one (`Batch.split`), is unpickled. If the process that has taken a
+        step dies, the step is given back unless it is done. If it dies in a block of `publishing`,
+        the block fails: the version stays, and the generation continues. If this process ends,
+        calls on handles raise `WorkerDiedError`.
+
+        Prompts and results are pickled. `policy` is shared, too: with ``publishing(weights)``, each
+        process gets the weights once. Only processes of the same user can connect.
+
+        The queue lives until this process ends, even if nothing here refers to it any more: nobody
+        can know where a pickled handle still is.
+
+        Args:
+            name: a name by which other processes of this user find it (`connect`): letters, digits,
+                ``-``, ``_`` and ``.``; ``None`` for none.
+
+        Returns:
+            The queue itself.
+
+        Raises:
+            InvalidArgumentError: the name is not as described, or a living process shares something
+                by that name.
+            OSError: this system has no Unix sockets, or the socket cannot be made.
+        """
+        _sharing.share_rollouts(self, name)
+        return self
 
     def __contains__(self, value: object) -> NoReturn:
         """Refuse ``in``, which would wait for ever.
@@ -505,12 +541,16 @@ class RolloutQueueMethods(RolloutQueueFace[P, R]):
             drain: wait before the block until no rollout runs. ``"safe"`` waits until each is at a
                 `Rollout.safe_point`, or has ended.
             steps: how many steps the weights contain; ``None`` for all that were handed out.
+            timeout: in threads, seconds to wait at most until the block begins; ``None`` waits for
+                ever.
 
         Returns:
             A context manager. Its ``as`` is a `Publication`.
 
         Raises:
             InvalidArgumentError: ``steps`` is less than the version, or more than were handed out.
+            DeadlineExceededError: in threads, the timeout has expired: nothing was published, and
+                the generation continues. It is a `TimeoutError`.
             RuntimeError: the task or thread is in such a block already.
         """
         raise NotImplementedError
@@ -521,12 +561,15 @@ class RolloutQueueMethods(RolloutQueueFace[P, R]):
         Args:
             weights: are published to `policy`.
             steps: how many steps they contain; ``None`` for all that were handed out.
+            timeout: in threads, seconds to wait at most for other publications; ``None`` waits for
+                ever.
 
         Returns:
             The version.
 
         Raises:
             InvalidArgumentError: ``steps`` is less than the version, or more than were handed out.
+            DeadlineExceededError: in threads, the timeout has expired: nothing was published.
             RuntimeError: the task or thread is in a block of `publishing`.
         """
         raise NotImplementedError
@@ -551,11 +594,15 @@ class RolloutQueueMethods(RolloutQueueFace[P, R]):
             group_size: how many rollouts each prompt gets.
             priority: whether they start before those of the training. Otherwise they start in the
                 turn of the prompt that comes next.
+            timeout: in threads, seconds to wait at most; ``None`` waits for ever.
 
         Returns:
             A list of groups, in the order of the prompts.
 
         Raises:
+            DeadlineExceededError: in threads, the timeout has expired. The rollouts are cancelled,
+                and calls on threads are not waited for, unless nothing generates for the training.
+                It is a `TimeoutError`.
             Exception: a rollout has failed, and ``on_error`` is ``"raise"``. The others are
                 cancelled, and the training goes on.
             InvalidArgumentError: an argument is wrong.
@@ -583,10 +630,8 @@ class RolloutQueueMethods(RolloutQueueFace[P, R]):
             )
 
     def _end_error(self) -> BaseException:
-        """Return what `get` raises at the end."""
+        """Return what `get` raises when there are no more batches."""
         core = self._core
-        if core.machine.error is not None:
-            return core.machine.error
         return OutOfRangeError(f"{core} has ended: there are no more batches", queue=core.name)
 
     def _publication(self, steps: int | None) -> Publication:
@@ -669,6 +714,8 @@ class RolloutQueue(RolloutQueueMethods[P, R]):
     """
 
     __doc__ = with_sections(__doc__, _ARGUMENTS)
+
+    _world = "aio"
 
     def __init__(
         self: RolloutQueue[P, Any],
@@ -785,9 +832,15 @@ class RolloutQueue(RolloutQueueMethods[P, R]):
                 raise self._end_error()
             return batch
 
-    async def _take(self, what: str) -> Batch[P, R] | None:
-        """Return the next batch; ``None`` if there are no more."""
+    async def _take(self, what: str, steps: int | None = None) -> Batch[P, R] | None:
+        """Return the next batch; ``None`` if there are no more, or so many were handed out.
+
+        Raises:
+            BaseException: what has ended the run.
+        """
         core, waker = self._core, current_waker()
+        if steps is not None and core.given_out >= steps:
+            return None
         self._check_not_publishing(what, running_task())
         taker = Taker(Owner(waker.runner()))
         try:
@@ -859,20 +912,14 @@ class _RolloutSteps(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<batches of {self._face!r}>"
 
-    def _is_over(self) -> bool:
-        """Mark the last batch done, if that is wanted; return whether it was the last of all."""
+    def _end_last(self) -> None:
+        """Mark the last batch done, if that is wanted."""
         last, self._last = self._last, None
         if last is not None and self._auto_done:
             last.done()
-        return self._steps is not None and self._face.step >= self._steps
 
-    def _note(self, batch: Batch[P, R] | None) -> Batch[P, R] | None:
-        """Keep a batch as the last one. If there is none, raise the error that ended the run."""
-        error = self._face._core.machine.error
-        if batch is None and error is not None:
-            raise error
-        self._last = batch
-        return batch
+
+_NEXT: Final = "to ask for the next batch"
 
 
 class AsyncRolloutBatches(_RolloutSteps[P, R]):
@@ -885,9 +932,8 @@ class AsyncRolloutBatches(_RolloutSteps[P, R]):
 
     async def __anext__(self) -> Batch[P, R]:
         with SHORTENED:
-            if self._is_over():
-                raise StopAsyncIteration
-            batch = self._note(await self._face._take("to ask for the next batch"))
+            self._end_last()
+            batch = self._last = await self._face._take(_NEXT, self._steps)
             if batch is None:
                 raise StopAsyncIteration
             return batch
@@ -954,6 +1000,49 @@ class AsyncPublishing(_Gate):
         self._end(error)
 
 
+def checked_timeout(timeout: Any) -> float | None:
+    return None if timeout is None else checked_seconds(timeout, "timeout")
+
+
+class _Deadline:
+    """How long a blocking call may wait, in all its waits together.
+
+    Args:
+        what: the call, for messages.
+        timeout: seconds; ``None`` for no limit.
+    """
+
+    def __init__(self, what: str, timeout: Any) -> None:
+        self._what = what
+        self._timeout = checked_timeout(timeout)
+        self._end = None if self._timeout is None else perf_counter() + self._timeout
+
+    def wait(self, gate: Gate) -> None:
+        """Wait until a gate is open.
+
+        Raises:
+            DeadlineExceededError: it was not in time.
+        """
+        left = None if self._end is None else max(0.0, self._end - perf_counter())
+        if not gate.wait_blocking(left, current_scopes()):
+            raise self._exceeded()
+
+    async def run(self, body: Callable[[], Awaitable[R]]) -> R:
+        """Await a call, in an event loop of its own.
+
+        Raises:
+            DeadlineExceededError: it has not ended in time, and was cancelled.
+        """
+        with anyio.move_on_after(self._timeout):
+            return await body()
+        raise self._exceeded()
+
+    def _exceeded(self) -> DeadlineExceededError:
+        return DeadlineExceededError(
+            f"{self._what} has waited its timeout of {self._timeout:.4g} s"
+        )
+
+
 @refuse_block(
     "with",
     "a RolloutQueue has no block: write `with aioqueue.sync.Coordinator() as coord:` and"
@@ -977,6 +1066,7 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
     """
 
     _aio: RolloutQueue[P, R]
+    _world = "sync"
 
     @property
     def policy(self) -> sync.Latest[Any]:
@@ -999,24 +1089,29 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
 
     def get(self, *, timeout: float | None = None) -> Batch[P, R]:
         with SHORTENED:
-            batch = self._take("get()", timeout)
+            batch = self._take("get()", timeout=timeout)
             if batch is None:
                 raise self._end_error()
             return batch
 
-    def _take(self, what: str, timeout: float | None = None) -> Batch[P, R] | None:
-        if timeout is not None:
-            timeout = checked_seconds(timeout, "timeout")
+    def _take(
+        self, what: str, steps: int | None = None, timeout: float | None = None
+    ) -> Batch[P, R] | None:
+        """Return the next batch; ``None`` if there are no more, or so many were handed out.
+
+        Raises:
+            BaseException: what has ended the run.
+        """
+        core = self._core
+        deadline = _Deadline(f"{what} of {core}", timeout)
+        if steps is not None and core.given_out >= steps:
+            return None
         self._check_may_block(what)
         self._check_not_publishing(what, threading.current_thread())
-        core = self._core
         taker = Taker(Owner(threading.current_thread()))
         try:
             core.join(taker)
-            if not taker.gate.wait_blocking(timeout, current_scopes()):
-                raise DeadlineExceededError(
-                    f"{what} of {core} has waited its timeout of {timeout:.4g} s"
-                )
+            deadline.wait(taker.gate)
         except BaseException:
             core.leave(taker)
             raise
@@ -1030,13 +1125,20 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
             )
 
     def publishing(
-        self, weights: Any = ..., *, drain: Drain = False, steps: int | None = None
+        self,
+        weights: Any = ...,
+        *,
+        drain: Drain = False,
+        steps: int | None = None,
+        timeout: float | None = None,
     ) -> Publishing:
-        return Publishing(self, weights, checked_drain(drain), steps)
+        return Publishing(self, weights, checked_drain(drain), steps, checked_timeout(timeout))
 
-    def publish(self, weights: Any = ..., *, steps: int | None = None) -> int:
+    def publish(
+        self, weights: Any = ..., *, steps: int | None = None, timeout: float | None = None
+    ) -> int:
         with SHORTENED:
-            with self.publishing(weights, steps=steps) as publication:
+            with self.publishing(weights, steps=steps, timeout=timeout) as publication:
                 pass
             return publication.version
 
@@ -1047,9 +1149,11 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
         *,
         group_size: int = 1,
         priority: bool = True,
+        timeout: float | None = None,
     ) -> list[Group[Any, Any]]:
         with SHORTENED:
             core = self._core
+            deadline = _Deadline(f"evaluate() of {core}", timeout)
             self._check_may_block("evaluate()")
             self._check_not_publishing("evaluate()", threading.current_thread())
             size = checked_count(group_size, "group_size", least=1)
@@ -1060,7 +1164,7 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
                 evaluate = partial(
                     self._aio.evaluate, listed, generate, group_size=size, priority=priority
                 )
-                return anyio.run(evaluate)
+                return anyio.run(deadline.run, evaluate)
             evaluations: list[Evaluation] = []
             owner = Owner(threading.current_thread())
             try:
@@ -1069,7 +1173,7 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
                     evaluations.append(evaluation)
                     core.evaluate(prompt, size, evaluation, priority)
                 for evaluation in evaluations:
-                    evaluation.ended.wait_blocking(None, current_scopes())
+                    deadline.wait(evaluation.ended)
                     if evaluation.error is not None:
                         raise evaluation.error
             finally:
@@ -1087,9 +1191,8 @@ class RolloutBatches(_RolloutSteps[P, R]):
 
     def __next__(self) -> Batch[P, R]:
         with SHORTENED:
-            if self._is_over():
-                raise StopIteration
-            batch = self._note(self._face._take("to ask for the next batch"))
+            self._end_last()
+            batch = self._last = self._face._take(_NEXT, self._steps)
             if batch is None:
                 raise StopIteration
             return batch
@@ -1100,20 +1203,32 @@ class Publishing(_Gate):
 
     _rollouts: BlockingRolloutQueue[Any, Any]
 
+    def __init__(
+        self,
+        rollouts: BlockingRolloutQueue[Any, Any],
+        weights: Any,
+        drain: Any,
+        steps: Any,
+        timeout: float | None,
+    ) -> None:
+        super().__init__(rollouts, weights, drain, steps)
+        self._timeout = timeout
+
     def __enter__(self) -> Publication:
         with SHORTENED:
             core, thread = self._core, threading.current_thread()
+            deadline = _Deadline(f"publishing() of {core}", self._timeout)
             self._rollouts._check_may_block("publishing()")
             self._rollouts._check_not_publishing("publishing()", thread)
             publisher = self._publisher = Publisher(Owner(thread))
             try:
                 core.begin_publisher(publisher)
-                publisher.gate.wait_blocking(None, current_scopes())
+                deadline.wait(publisher.gate)
                 self._publication = self._rollouts._publication(self._steps)
                 core.pause(publisher, self._drain)
-                publisher.closed.wait_blocking(None, current_scopes())
+                deadline.wait(publisher.closed)
                 if self._drain != "no":
-                    publisher.drained.wait_blocking(None, current_scopes())
+                    deadline.wait(publisher.drained)
             except BaseException:
                 core.end_publisher(publisher, None)
                 raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from aioqueue.base.arguments import checked_count
 from aioqueue.base.public_names import public
@@ -42,11 +42,23 @@ class Reports(Protocol):
     def unpark(self, call: RolloutCall) -> None:
         """Report that it no longer waits."""
 
-    def part_done(self, step: Step) -> None:
+
+class StepReports(Protocol):
+    """What batches report to their queue, which may be in another process."""
+
+    def part_done(self, step: Step, part: Part) -> None:
         """Report that a part of a step, or the whole, was trained."""
 
-    def give_back(self, step: int) -> None:
+    def give_back(self, step: Step) -> None:
         """Report that a step was not trained."""
+
+    def sent_step(self, step: Step) -> object:
+        """Return what becomes the step in another process, as part of a pickled batch; ``None`` if
+        the queue is not shared."""
+
+
+Part: TypeAlias = tuple[tuple[int, int], ...]
+"""A part of a batch: the index of the part, and how many there are, for each `Batch.split`."""
 
 
 @public("aioqueue.rl")
@@ -232,23 +244,36 @@ class Group(Generic[P, R]):
 
 
 class Step:
-    """A step that the trainer has, and may have split."""
+    """A step that a trainer has, and may have split.
 
-    __slots__ = ("core", "number", "parts")
+    Attributes:
+        core: the queue.
+        number: the number of the step.
+        grant: distinguishes it from all steps that were handed out, also of the same number.
+    """
 
-    def __init__(self, core: Reports, number: int) -> None:
-        self.core: Reports = core
+    __slots__ = ("_ended", "core", "grant", "number")
+
+    def __init__(self, core: StepReports, number: int, grant: int) -> None:
+        self.core: StepReports = core
         self.number: int = number
-        self.parts: int = 1
+        self.grant: int = grant
+        self._ended: set[Part] = set()
 
-    def is_last_part(self) -> bool:
-        """Count a part that is done. Called under the lock."""
-        self.parts -= 1
-        return not self.parts
+    def end_part(self, part: Part) -> bool:
+        """Note that a part is done; return whether all are. Called under the lock.
 
-    def give_back(self) -> None:
-        self.parts = 0
-        self.core.give_back(self.number)
+        A batch that was split is done when its parts are. A part may be in several processes, and
+        any of them may report it.
+        """
+        self._ended.add(part)
+        while part:
+            whole, (_, parts) = part[:-1], part[-1]
+            if any((*whole, (index, parts)) not in self._ended for index in range(parts)):
+                return False
+            part = whole
+            self._ended.add(part)
+        return True
 
 
 @public("aioqueue.rl")
@@ -262,16 +287,18 @@ class Batch(Generic[P, R]):
             ``batch_size``, and so at the end of the prompts.
     """
 
-    __slots__ = ("_step", "groups", "step", "version")
+    __slots__ = ("_part", "_step", "groups", "step", "version")
 
     def __init__(
         self,
-        core: Reports | None,
+        held: Step | None,
         step: int,
         version: int,
         groups: Sequence[Group[P, R]],
+        part: Part = (),
     ) -> None:
-        self._step = None if core is None else Step(core, step)
+        self._step = held
+        self._part = part
         self.step: int = step
         self.version: int = version
         self.groups: tuple[Group[P, R], ...] = tuple(groups)
@@ -298,23 +325,25 @@ class Batch(Generic[P, R]):
         """
         step, self._step = self._step, None
         if step is not None:
-            step.core.part_done(step)
+            step.core.part_done(step, self._part)
 
     def give_back(self) -> None:
         """Say that this step was not trained: its groups are ready again, and nothing is lost.
 
-        Nothing is generated again. Only the newest step can be given back; for another one the call
-        does nothing, like a second call, and one after `done`. Any thread may call it.
+        Nothing is generated again. The groups of the newest step are ready, and may come in another
+        batch. An older step is the next batch, as it was. A second call does nothing, and so does
+        one after `done`. Any thread may call it.
         """
         step, self._step = self._step, None
         if step is not None:
-            step.give_back()
+            step.core.give_back(step)
 
     def split(self, ranks: int) -> list[Self]:
         """Split the batch among the ranks of a trainer, as equally as its groups allow.
 
-        The step is done when all parts are. A part that was sent to another process says nothing
-        by its `done`: there, the rank with the queue ends the step.
+        The step is done when all parts are. A part that was sent to another process says so there,
+        by its `done`, if the queue is shared (`RolloutQueue.share`). Otherwise it says nothing
+        there: the rank with the queue ends the step.
 
         Args:
             ranks: how many parts. Those of one batch differ by at most one group, the first are
@@ -327,22 +356,33 @@ class Batch(Generic[P, R]):
         each, more = divmod(len(self.groups), ranks)
         parts, begin = [], 0
         step, self._step = self._step, None
-        if step is not None:
-            step.parts += ranks - 1
         for rank in range(ranks):
             end = begin + each + (rank < more)
-            part = type(self)(None, self.step, self.version, self.groups[begin:end])
-            part._step = step
-            parts.append(part)
+            groups = self.groups[begin:end]
+            part = (*self._part, (rank, ranks))
+            parts.append(type(self)(step, self.step, self.version, groups, part))
             begin = end
         return parts
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return (self.step, self.version, self.groups)
+        held = self._step
+        sent = None if held is None else held.core.sent_step(held)
+        return (self.step, self.version, self.groups, self._part, sent)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.step, self.version, self.groups = state
-        self._step = None
+        self.step, self.version, self.groups, self._part, self._step = state
+
+
+class Publication(NamedTuple):
+    """What `RolloutQueue.publishing` gives to its block.
+
+    Attributes:
+        version: how many steps the new weights contain; the version after the block.
+        before: the version before it.
+    """
+
+    version: int
+    before: int
 
 
 def checked_steps(steps: Any, version: int, given_out: int) -> int:

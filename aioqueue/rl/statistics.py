@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from aioqueue.base.display_text import share
 from aioqueue.base.public_names import public
-from aioqueue.errors import counted
 from aioqueue.rl.machine import GroupState
+from aioqueue.rl.metrics import missing_groups
 from aioqueue.system.locks import call_with_lock
+from aioqueue.telemetry.verdict.generation import limit_of, limit_sentence
 
 if TYPE_CHECKING:
     from aioqueue.rl.core import RolloutCore
-
-_IDLE: float = 0.05
-"""Below this share of the time, a wait is no bottleneck."""
 
 
 @public("aioqueue.rl")
@@ -113,7 +110,23 @@ class RolloutStatistics:
 
 def statistics_of(core: RolloutCore) -> RolloutStatistics:
     """Return the statistics of a queue."""
-    return call_with_lock(core._lock, _statistics_of, core)
+    record = call_with_lock(core._lock, _statistics_of, core)
+    if not record.seconds or not record.step:
+        return record
+    trainer = record.trainer_waited / record.seconds
+    gate = record.waited_at_gate / record.seconds
+    limit = limit_of(trainer, record.waited_for_slots / record.seconds, gate)
+    # Outside of the lock: it may take the other process of the generation to say where a call is.
+    missing = missing_groups(core, core.describe_running) if limit == "generation" else ""
+    verdict = limit_sentence(
+        limit,
+        trainer=trainer,
+        gate=gate,
+        ready=record.ready,
+        existing=record.existing,
+        missing=missing,
+    )
+    return replace(record, verdict=verdict)
 
 
 def _statistics_of(core: RolloutCore) -> RolloutStatistics:
@@ -142,36 +155,8 @@ def _statistics_of(core: RolloutCore) -> RolloutStatistics:
         staleness=dict(sorted(times.staleness.items())),
         last_staleness=times.last_staleness,
         seconds=seconds,
-        trainer_waited=times.trainer + waiting,
+        trainer_waited=times.waits.seconds + waiting,
         waited_for_slots=times.slots,
         waited_at_gate=times.gate,
         publishing=times.publishing,
-        verdict=_verdict(core, seconds, times.trainer + waiting),
     )
-
-
-def _verdict(core: RolloutCore, seconds: float, trainer_waited: float) -> str:
-    """Say what limits a run."""
-    machine, times, census = core.machine, core.times, core.machine.census
-    if not seconds or not machine.step:
-        return ""
-    trainer, gate, slots = trainer_waited / seconds, times.gate / seconds, times.slots / seconds
-    if gate >= _IDLE and gate > slots and gate >= trainer / 2:
-        return (
-            f"the gate is the bottleneck: nothing is generated for {share(gate)} of the time, since"
-            " weights are published"
-        )
-    if trainer < _IDLE:
-        return (
-            "the trainer is the bottleneck: it waits for"
-            f" {share(trainer)} of its time, and {census[GroupState.READY]} of"
-            f" {counted(len(machine.groups), 'group')} are ready"
-        )
-    text = f"generation is the bottleneck: the trainer waits for {share(trainer)} of its time"
-    if core.takers and not machine.is_weighed:
-        missing = max(0, int(machine.batch_size) - census[GroupState.READY])
-        text += f"; {missing} of {counted(int(machine.batch_size), 'group')} are missing"
-        slow = core.slowest_calls(1)
-        if slow:
-            text += f": {core.describe_running(*slow[0])}"
-    return text

@@ -21,9 +21,9 @@ def connect(name: str, timeout: float | None = None) -> Any:
     """Return what a process of this user shares by a name, for coroutines.
 
     ``queue.share(name="jobs")`` in one process, ``aioqueue.connect("jobs")`` in another: the result
-    is a handle of that queue; see `AsyncQueue.share`. The same goes for a `Latest`, a `Coordinator`
-    and a `Batcher`. The process that shares it may be a parent, or any other one of the same user
-    on this machine that has the same folder for temporary files.
+    is a handle of that queue; see `AsyncQueue.share`. The same goes for a `Latest`, a
+    `Coordinator`, a `Batcher` and a `RolloutQueue`. The process that shares it may be a parent, or
+    any other one of the same user on this machine that has the same folder for temporary files.
 
     Args:
         name: the name.
@@ -48,9 +48,9 @@ def connect_blocking(name: str, timeout: float | None = None) -> Any:
     """Return what a process of this user shares by a name, for threads.
 
     ``queue.share(name="jobs")`` in one process, ``sync.connect("jobs")`` in another: the result is
-    a handle of that queue; see `BlockingQueue.share`. The same goes for a `Latest`, a `Coordinator`
-    and a `Batcher`. The process that shares it may be a parent, or any other one of the same user
-    on this machine that has the same folder for temporary files.
+    a handle of that queue; see `BlockingQueue.share`. The same goes for a `Latest`, a
+    `Coordinator`, a `Batcher` and a `RolloutQueue`. The process that shares it may be a parent, or
+    any other one of the same user on this machine that has the same folder for temporary files.
 
     Args:
         name: the name.

@@ -13,6 +13,7 @@ if typing.TYPE_CHECKING:
     from aioqueue.telemetry.metrics.snapshots import (
         FUNCTION,
         FunctionNumbers,
+        GenerationNumbers,
         QueueNumbers,
         Snapshot,
         StageNumbers,
@@ -31,6 +32,7 @@ __all__ = (
     "Cause",
     "EndingPart",
     "FunctionNumbers",
+    "GenerationNumbers",
     "Histogram",
     "Monitor",
     "QueueNumbers",
@@ -55,7 +57,8 @@ _names = _PublicNames(
         "aioqueue.telemetry.verdict.bottleneck": "Advice Cause Verdict",
         "aioqueue.core.meters": "BOUNDS Histogram",
         "aioqueue.telemetry.metrics.snapshots": """
-            FUNCTION FunctionNumbers QueueNumbers Snapshot StageNumbers StepNumbers WorkerNumbers
+            FUNCTION FunctionNumbers GenerationNumbers QueueNumbers Snapshot StageNumbers
+            StepNumbers WorkerNumbers
         """,
         "aioqueue.telemetry.monitor": "Monitor",
         "aioqueue.telemetry.explain.registry": "note_waits",

@@ -441,8 +441,12 @@ class Monitor(MonitorExports):
         data/<stage>/starved     share of their time waiting for items, 0 to 1
         data/<stage>/rate        items delivered per second
         data/<stage>/seconds     mean time of a call, in seconds
-        data/<stage>/workers     number of workers
+        data/<stage>/workers     number of workers; of a generation, rollouts in flight
         ======================== ==================================================================
+
+        The generation of a `RolloutQueue` is a stage, with its queue's name, and has further ones:
+        ``staleness`` (the mean), ``worst_staleness``, ``publish_lag``, and the shares of the time
+        in which it generates nothing, ``waits_for_slots`` and ``waits_at_gate``.
 
         Args:
             seconds: how many of the last seconds it covers.

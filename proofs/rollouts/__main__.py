@@ -6,8 +6,10 @@ import argparse
 import sys
 import time
 
+from aioqueue.rl.machine import RolloutMachine
 from proofs.rollouts.exploring import explore
-from proofs.rollouts.mistakes import MISTAKES, finder_of
+from proofs.rollouts.mistakes import MISTAKES, PROTOCOL_MISTAKES, finder_of
+from proofs.rollouts.process_world import ProcessWorld
 from proofs.rollouts.settings import SETTINGS
 
 
@@ -19,7 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     began, bad, states = time.monotonic(), 0, 0
     if given.mistakes:
-        for mistake in MISTAKES:
+        mistakes: list[type[RolloutMachine] | type[ProcessWorld]] = [*MISTAKES, *PROTOCOL_MISTAKES]
+        for mistake in mistakes:
             if given.name not in mistake.__name__:
                 continue
             found = finder_of(mistake)

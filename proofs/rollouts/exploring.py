@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from proofs.rollouts.process_world import ProcessWorld
 from proofs.rollouts.world import INTERRUPTIONS, Setting, ViolationError, World
 
 
@@ -18,10 +19,20 @@ class Result:
     violation: str = ""
 
 
-def explore(setting: Setting, *, max_states: int = 2_000_000) -> Result:
-    """Visit every state that a world can reach, and check that no run goes round in a circle."""
+def explore(
+    setting: Setting, *, max_states: int = 2_000_000, kind: type[World] | None = None
+) -> Result:
+    """Visit every state that a world can reach, and check that no run goes round in a circle.
+
+    Args:
+        setting: the configuration.
+        max_states: after how many states to give up.
+        kind: the class of the world; ``None`` for that of the configuration.
+    """
+    if kind is None:
+        kind = ProcessWorld if setting.in_process else World
     try:
-        world = World(setting)
+        world = kind(setting)
     except (ViolationError, AssertionError, LookupError, RuntimeError) as error:
         return Result(0, f"{type(error).__name__}: {error}")
     start = world.key()

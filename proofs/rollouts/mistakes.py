@@ -22,6 +22,7 @@ from aioqueue.rl.machine import (
     RolloutMachine,
 )
 from proofs.rollouts.exploring import explore
+from proofs.rollouts.process_world import ChildProcess, ProcessWorld
 from proofs.rollouts.settings import SETTINGS
 
 
@@ -356,6 +357,114 @@ class RoundsSlotsUp(RolloutMachine):
         return super()._load() - (math.ceil(ahead) - ahead)
 
 
+# Mistakes of the protocol with a child process, in which the calls run.
+
+
+class BeginsBeforeTheAnswer(ProcessWorld):
+    """A publication begins before the child has confirmed that its gate is shut."""
+
+    def _begin_publication(self) -> None:
+        super()._begin_publication()
+        if self.is_revoking:
+            self._closed()
+
+
+class TakesAnyAnswer(ProcessWorld):
+    """The answer to a publication that was abandoned counts for the next one."""
+
+    def _reported_closed(self, publication: int) -> None:
+        super()._reported_closed(self.publication)
+
+
+class AnswersBeforeItsReports(ProcessWorld):
+    """The child confirms before it has sent the reports of what has begun."""
+
+    class Child(ChildProcess):
+        def _do_close(self, publication: int) -> None:
+            super()._do_close(publication)
+            self.outbox.insert(0, self.outbox.pop())
+
+    child_type = Child
+
+
+class WaitsBehindTheGate(ProcessWorld):
+    """A call that arrives at a closed gate waits there, and a drain waits for it."""
+
+    class Child(ChildProcess):
+        def _do_start(self, call: RolloutCall) -> None:
+            self.waiting.append(call)
+
+    child_type = Child
+
+
+class BeginsBehindTheGate(ProcessWorld):
+    """A task that has a place begins, though the gate was shut before its first step."""
+
+    class Child(ChildProcess):
+        def enter(self, number: int) -> bool:
+            is_open, self.is_open = self.is_open, True
+            try:
+                return super().enter(number)
+            finally:
+                self.is_open = is_open
+
+    child_type = Child
+
+
+class StartsAllThatIsGranted(ProcessWorld):
+    """The child starts whatever it is granted."""
+
+    class Child(ChildProcess):
+        def start_next(self) -> None:
+            self.limit = 1000
+            super().start_next()
+
+    child_type = Child
+
+
+class LeavesTheGateShut(ProcessWorld):
+    """The child never hears that a publication has ended."""
+
+    def _reopen(self) -> None:
+        pass
+
+
+class ForgetsWhatWasRevoked(ProcessWorld):
+    """What was turned away before a publication is not started after it."""
+
+    def _report_turned_away(self) -> None:
+        for call in self.turned_away:
+            self._end(call)
+            self.do(self.machine.call_ended(call))
+        self.turned_away = []
+
+
+class WaitsForTheDead(ProcessWorld):
+    """A publication waits for the answer of a process that has died."""
+
+    def _on_eof(self) -> None:
+        is_revoking, self.is_revoking = self.is_revoking, False
+        super()._on_eof()
+        self.is_revoking = is_revoking
+
+
+class LosesTheCallsOfTheDead(ProcessWorld):
+    """What had not begun when the process died starts in no other."""
+
+    def _on_eof(self) -> None:
+        assert self.child is not None
+        for call in [one for one in self.calls if one not in self.child.begun]:
+            self._end(call)
+            self.do(self.machine.call_ended(call))
+        super()._on_eof()
+
+
+PROTOCOL_MISTAKES: Final = tuple(
+    cls
+    for cls in list(globals().values())
+    if isinstance(cls, type) and issubclass(cls, ProcessWorld) and cls is not ProcessWorld
+)
+
 MISTAKES: Final = tuple(
     cls
     for cls in list(globals().values())
@@ -398,18 +507,33 @@ FOUND_BY: Final[dict[str, str]] = {
     "NeverGivesUp": "oldest B2 replace starves",
     "TakesBackTheOldest": "oldest B2 S0 give back",
     "RoundsSlotsUp": "oldest B3 S0.1 a part of a step",
+    "BeginsBeforeTheAnswer": "process B1 S1, drain no",
+    "TakesAnyAnswer": "process abandon, drain no",
+    "AnswersBeforeItsReports": "process B1 S1, drain no",
+    "WaitsBehindTheGate": "process B1 S1, drain ended",
+    "BeginsBehindTheGate": "process B1 S1, drain no",
+    "StartsAllThatIsGranted": "process B1 S1, drain no",
+    "LeavesTheGateShut": "process B1 S1, drain no",
+    "ForgetsWhatWasRevoked": "process abandon, drain no",
+    "WaitsForTheDead": "process dies, abandon, drain no",
+    "LosesTheCallsOfTheDead": "process dies, drain no",
 }
 """The name of a configuration that finds each mistake, so that a test need not look for it."""
 
 
-def finder_of(mistake: type[RolloutMachine]) -> tuple[str, str] | None:
+def finder_of(mistake: type[RolloutMachine] | type[ProcessWorld]) -> tuple[str, str] | None:
     """Return the first configuration that finds a mistake, and what it says; ``None`` if none does.
 
     The configuration in `FOUND_BY` comes first, then the others, the smallest first.
     """
     known = FOUND_BY.get(mistake.__name__)
     for setting in sorted(SETTINGS, key=lambda one: (one.name != known, one.prompts)):
-        result = explore(replace(setting, machine=mistake), max_states=60_000)
+        if issubclass(mistake, RolloutMachine):
+            result = explore(replace(setting, machine=mistake), max_states=60_000)
+        elif setting.in_process:
+            result = explore(setting, kind=mistake, max_states=60_000)
+        else:
+            continue
         if result.violation and result.violation != "too many states":
             return setting.name, result.violation
     return None

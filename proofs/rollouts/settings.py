@@ -522,3 +522,68 @@ _add(
     on_stale="wait",
     faults={"refuse": 1},
 )
+
+# In a child process, which the trainer tells when weights are published.
+for _drain in ("no", "ended"):
+    _process: dict[str, Any] = {"in_process": True, "lingers": True, "drain": _drain}
+    for _batch, _ahead in ((1, 0), (1, 1), (2, 0)):
+        _add(
+            f"process B{_batch} S{_ahead}, drain {_drain}",
+            3,
+            batch=_batch,
+            ahead=_ahead,
+            limit=1,
+            faults={"refuse": 1},
+            **_process,
+        )
+    _add(f"process strict, drain {_drain}", 3, order="strict", limit=1, **_process)
+    _add(
+        f"process G2 drop, retry, drain {_drain}",
+        2,
+        group_size=2,
+        limit=2,
+        on_error="drop",
+        tries=2,
+        faults={"fail": 2},
+        **_process,
+    )
+    for _trainer in ("second", "failing"):
+        _add(f"process {_trainer}, drain {_drain}", 3, trainer=_trainer, limit=1, **_process)
+    _add(f"process abandon, drain {_drain}", 2, limit=1, faults={"abandon": 1}, **_process)
+    _add(
+        f"process dies, drain {_drain}",
+        2,
+        limit=1,
+        on_error="drop",
+        tries=2,
+        faults={"die": 1},
+        **_process,
+    )
+    _add(
+        f"process dies, abandon, drain {_drain}",
+        1,
+        limit=1,
+        on_error="drop",
+        tries=2,
+        faults={"die": 1, "abandon": 1},
+        **_process,
+    )
+    _add(f"process stop, drain {_drain}", 2, limit=1, faults={"stop": 1}, **_process)
+    _add(
+        f"process stop, dies, drain {_drain}", 1, limit=1, faults={"stop": 1, "die": 1}, **_process
+    )
+    _add(
+        f"process evaluate, drain {_drain}",
+        1,
+        limit=1,
+        faults={"evaluate": 1, "withdraw": 1},
+        **_process,
+    )
+    _add(
+        f"process cancel again, drain {_drain}",
+        3,
+        limit=2,
+        max_staleness=1,
+        on_stale="cancel",
+        **_process,
+    )

@@ -34,6 +34,8 @@ INTERRUPTIONS: Final = frozenset(
         "grow",
         "shrink",
         "freeze",
+        "die",
+        "abandon",
     )
 )
 """Events that may happen, and that nobody needs for the run to go on."""
@@ -61,6 +63,7 @@ class Setting:
         source_fails: whether the source ends with an error.
         group_size: how many rollouts each group has.
         tries: how often a rollout is attempted.
+        in_process: whether the calls run in a child process, see `proofs.rollouts.process_world`.
         machine: the class.
         options: of the machine.
     """
@@ -78,11 +81,14 @@ class Setting:
     source_fails: bool = False
     group_size: int = 1
     tries: int = 1
+    in_process: bool = False
     machine: type[RolloutMachine] = RolloutMachine
     options: dict[str, Any] = field(default_factory=dict)
 
     def new_machine(self) -> RolloutMachine:
-        return self.machine(**{"min_group_size": 1, **self.options})
+        machine = self.machine(**{"min_group_size": 1, **self.options})
+        machine.grants_ahead = self.in_process
+        return machine
 
 
 def machine_key(machine: RolloutMachine) -> Any:
@@ -415,20 +421,27 @@ class World:
         if not publishes[setting.trainer]:
             self.trainer = "idle"
             return
-        self.trainer = "publishing" if setting.drain == "no" else "draining"
-        self.do(self.machine.pause(setting.drain))  # type: ignore[arg-type]
+        self._begin_publication()
+
+    def _begin_publication(self) -> None:
+        drain = self.setting.drain
+        self.trainer = "publishing" if drain == "no" else "draining"
+        self.do(self.machine.pause(drain))  # type: ignore[arg-type]
 
     def _on_publish(self) -> None:
         step = self.holds[-1][0]
-        self.trainer = "idle"
         self.parked = []
         if self.setting.trainer == "failing" and step % 4 == 0:
-            self.do(self.machine.resume(None))
+            self._end_publication(None)
         else:
             for _, prompts in self.holds:
                 self._count(prompts)
             self.holds = []
-            self.do(self.machine.resume(step + 1))
+            self._end_publication(step + 1)
+
+    def _end_publication(self, version: int | None) -> None:
+        self.trainer = "idle"
+        self.do(self.machine.resume(version))
 
     def _on_done(self) -> None:
         step, prompts = self.holds.pop(0)

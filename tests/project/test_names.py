@@ -17,6 +17,7 @@ FACES = (
     "PriorityQueue",
     "QueueRunner",
     "RandomShuffleQueue",
+    "RolloutQueue",
 )
 """Public classes that threads, tasks and programs of a cluster have under the same name."""
 

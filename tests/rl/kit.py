@@ -10,6 +10,8 @@ from typing import Any
 import aioqueue
 from aioqueue import sync
 from aioqueue.rl import Batch, Rollout, RolloutQueue
+from aioqueue.rl import sharing as rl_sharing
+from aioqueue.rl.remote import RemoteRolloutQueue
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from tests.kit.worlds import ThreadWorld, World
@@ -182,7 +184,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super()._run_once()  # type: ignore[misc]
 
 
-def run_virtually(body: Any) -> Any:
-    """Run a coroutine in virtual time."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(body)
+def handle_of(rollouts: RolloutQueue[Any, Any]) -> RolloutQueue[Any, Any]:
+    """Share a queue; return a handle as in another process, with a connection to this one."""
+    rollouts.share()
+    core = rl_sharing.handle_core(*rollouts._core.shared._arguments())
+    face: Any = RemoteRolloutQueue.__new__(RemoteRolloutQueue)
+    face._core = core
+    handle: RolloutQueue[Any, Any] = face
+    return handle

@@ -13,7 +13,8 @@ import pytest
 
 from aioqueue.rl.machine import RolloutMachine
 from proofs.rollouts.exploring import explore
-from proofs.rollouts.mistakes import FOUND_BY, MISTAKES
+from proofs.rollouts.mistakes import FOUND_BY, MISTAKES, PROTOCOL_MISTAKES
+from proofs.rollouts.process_world import ProcessWorld
 from proofs.rollouts.settings import SETTINGS
 from proofs.rollouts.world import Setting
 
@@ -25,6 +26,7 @@ QUICK = frozenset(
         "oldest G2 drain to safe points",
         "strict second B2 S0 shorten",
         "ready G2 enter, drop",
+        "process second, drain ended",
     )
 )
 """Worlds with a few hundred states, for every run of the suite."""
@@ -56,5 +58,15 @@ def test_each_mistake_is_found(mistake: type[RolloutMachine]) -> None:
     name = FOUND_BY[mistake.__name__]
     (setting,) = [one for one in SETTINGS if one.name == name]
     violation = explore(replace(setting, machine=mistake), max_states=60_000).violation
+    assert violation
+    assert violation != "too many states"
+
+
+@pytest.mark.slow(every=5)
+@pytest.mark.parametrize("mistake", PROTOCOL_MISTAKES)
+def test_each_mistake_of_the_protocol_with_a_process_is_found(mistake: type[ProcessWorld]) -> None:
+    name = FOUND_BY[mistake.__name__]
+    (setting,) = [one for one in SETTINGS if one.name == name]
+    violation = explore(setting, kind=mistake, max_states=60_000).violation
     assert violation
     assert violation != "too many states"

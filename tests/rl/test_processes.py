@@ -116,6 +116,45 @@ def in_process(world: World, rollouts: Any, function: Any, **options: Any) -> An
     return generating(world, rollouts, function, where="process", **options)
 
 
+class TestMonitoring:
+    def test_statistics_do_not_hold_up_the_reports_of_the_process(
+        self, world: World, engine: Engine
+    ) -> None:
+        """The process says where a rollout is, and its answer comes behind other reports."""
+
+        async def body() -> None:
+            rollouts = queue(3, batch_size=1, group_size=1, steps_ahead=2)
+            engine.hold(2)
+            async with in_process(world, rollouts, engine):
+                trainer = Trainer(world, rollouts)
+                for _ in range(2):
+                    (await trainer.get()).done()
+                taking = world.spawn(trainer.get)
+                await world.until(lambda: rollouts._core.waiting_takers())
+                await world.until(lambda: "functions.py" in rollouts.statistics().verdict)
+                engine.release()
+                await taking.result()
+
+        world.run(body)
+
+    def test_a_monitor_sees_the_rollouts_there(self, world: World, engine: Engine) -> None:
+        async def body() -> None:
+            rollouts = queue(3, batch_size=1, group_size=1, name="grpo")
+            engine.hold(1)
+            async with in_process(world, rollouts, engine) as coordinator:
+                with aioqueue.Monitor(coordinator) as monitor:
+                    trainer = Trainer(world, rollouts)
+                    (await trainer.get()).done()
+                    await world.until(lambda: rollouts.statistics().running == 1)
+                    await world.until(lambda: rollouts.statistics().ready == 1)
+                    stage = monitor._collector.snapshot().stage("grpo")
+                    assert (stage.where, stage.in_flight, stage.delivered) == ("process", 1, 2)
+                    engine.release()
+                    await trainer.train_all()
+
+        world.run(body)
+
+
 class TestGeneration:
     def test_each_prompt_is_trained_once_by_one_other_process(
         self, world: World, engine: Engine

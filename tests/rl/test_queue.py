@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from itertools import chain
 from typing import Any
 
 import pytest
 
 from aioqueue.errors import OutOfRangeError
-from aioqueue.rl import Group, RolloutQueue
-from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, World
+from aioqueue.rl import Batch, Group, RolloutQueue
+from aioqueue.rl.core import RolloutCore
+from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, ThreadWorld, World
 from tests.rl.kit import Engine, Trainer, generating
 
 
@@ -25,6 +27,10 @@ def check_sums(rollouts: RolloutQueue[Any, Any]) -> None:
     left = counts.trained + counts.refused + counts.dropped + counts.returned + counts.existing
     assert counts.admitted == left
     assert counts.existing == counts.open + counts.judged + counts.ready + counts.held
+
+
+def prompts_of(batch: Batch[Any, Any]) -> list[Any]:
+    return [group.prompt for group in batch.groups]
 
 
 class TestBatches:
@@ -161,7 +167,7 @@ class TestBatches:
                 trainer = Trainer(world, rollouts)
                 await world.until(lambda: len(engine.running) == 8)
                 first = world.spawn(trainer.get)
-                await world.until(lambda: len(rollouts._core.takers) == 1)
+                await world.until(lambda: len(rollouts._core.waiting_takers()) == 1)
                 second = world.spawn(trainer.get)
                 await world.until(lambda: len(rollouts._core.takers) == 2)
                 engine.end_all()
@@ -179,7 +185,7 @@ class TestDone:
                 trainer = Trainer(world, rollouts)
                 batch = await trainer.get()
                 taking = world.spawn(trainer.get)
-                await world.until(lambda: len(rollouts._core.takers) == 1)
+                await world.until(lambda: len(rollouts._core.waiting_takers()) == 1)
                 assert len(engine.started) == 4
                 assert "waits for done() of step 0" in str(rollouts.explain())
                 batch.done()
@@ -200,8 +206,63 @@ class TestDone:
                 batch.done()
                 again = await trainer.get()
                 assert again.step == batch.step == 0
-                assert again.groups == batch.groups
+                assert prompts_of(again) == prompts_of(batch)
             assert len(set(engine.started)) == len(engine.started)
+
+        world.run(body)
+
+    def test_an_older_step_that_is_given_back_is_the_next_as_it_was(self, world: World) -> None:
+        async def body() -> None:
+            engine, rollouts = Engine(world), queue(8, order="ready", steps_ahead=3)
+            async with generating(world, rollouts, engine):
+                trainer = Trainer(world, rollouts)
+                first, second = await trainer.get(), await trainer.get()
+                first.give_back()
+                again = await trainer.get()
+                assert (again.step, prompts_of(again)) == (0, prompts_of(first))
+                third = await trainer.get()
+                assert third.step == 2
+                first.give_back()  # it is no longer the same
+                first.done()
+                await trainer.publish(steps=2)
+                assert rollouts.statistics().trained == 4
+                third.give_back()
+                assert (await trainer.get()).step == 2
+                del second
+            assert len(set(engine.started)) == len(engine.started)
+            check_sums(rollouts)
+
+        world.run(body)
+
+    def test_a_part_that_is_given_back_gives_the_step_back_once(self, world: World) -> None:
+        async def body() -> None:
+            rollouts = queue(4, order="strict")
+            async with generating(world, rollouts, Engine(world)):
+                trainer = Trainer(world, rollouts)
+                first, second = (await trainer.get()).split(2)
+                first.give_back()
+                again = await trainer.get()
+                assert again.step == 0
+                second.give_back()  # of a step that was handed out again
+                second.done()
+                assert rollouts.statistics().held == 2
+                again.done()
+                assert (await trainer.get()).step == 1
+
+        world.run(body)
+
+    def test_parts_can_be_split(self, world: World) -> None:
+        async def body() -> None:
+            rollouts = queue(8, batch_size=4)
+            async with generating(world, rollouts, Engine(world)):
+                batch = await Trainer(world, rollouts).get()
+                first, second = batch.split(2)
+                third, fourth = first.split(2)
+                for part in (third, second):
+                    part.done()
+                    assert rollouts.statistics().trained == 0
+                fourth.done()
+                await world.until(lambda: rollouts.statistics().trained == 4)
 
         world.run(body)
 
@@ -218,7 +279,7 @@ class TestDone:
                     assert rollouts.statistics().trained == 0
                     part.done()
                     part.done()
-                assert rollouts.statistics().trained == 3
+                await world.until(lambda: rollouts.statistics().trained == 3)
 
         world.run(body)
 
@@ -236,7 +297,7 @@ class TestPublishing:
                         rollouts.set(batch_size=2)
                         assert publication == (batch.step + 1, batch.step)
                         assert rollouts.version == batch.step
-                    assert before == len(engine.started) or not engine.is_threaded
+                        assert before == len(engine.started) or not engine.is_threaded
                     assert rollouts.version == batch.step + 1
             assert rollouts.policy.get_nowait() == (3, "weights")
 
@@ -267,6 +328,35 @@ class TestPublishing:
             assert not any(inside)
 
         world.run(body)
+
+    def test_a_thread_asks_the_gate_as_its_last_step(self) -> None:
+        """Whatever ran between the two could be interrupted by the block."""
+        after_enter: list[str] = []
+        is_between = threading.local()
+
+        def profile(frame: Any, event: str, argument: Any) -> None:
+            if event in ("call", "c_call") and getattr(is_between, "now", False):
+                name = frame.f_code.co_name if event == "call" else argument.__name__
+                after_enter.append(name)
+                is_between.now = False
+            if event == "return" and frame.f_code is RolloutCore.enter.__code__:
+                is_between.now = True
+
+        def generate(prompt: Any, rollout: Any) -> Any:
+            return prompt
+
+        async def body() -> None:
+            threading.setprofile(profile)
+            try:
+                rollouts = queue(4)
+                async with generating(world, rollouts, generate, timeout=60):
+                    await Trainer(world, rollouts).train_all()
+            finally:
+                threading.setprofile(None)
+
+        world = ThreadWorld()
+        world.run(body)
+        assert set(after_enter) == {"generate"}
 
     def test_a_failed_publication_changes_nothing(self, world: World) -> None:
         async def body() -> None:

@@ -17,7 +17,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.rl import Batch, RolloutQueue
-from tests.kit.worlds import AsyncioWorld, World
+from tests.kit.worlds import AsyncioWorld, World, spin_until
 from tests.rl.kit import Engine, Trainer, generating
 from tests.rl.test_queue import queue
 
@@ -52,6 +52,60 @@ class TestFaces:
 
         with pytest.raises(TypeError, match="has no block"):
             asyncio.run(enter())
+
+    def test_a_timeout_ends_an_evaluation_and_not_the_training(self) -> None:
+        engine = Engine(_threads(), holds=lambda prompt, rollout: True)
+        rollouts = queue(2, batch_size=1, group_size=1, steps_ahead=0)
+        with sync.Coordinator() as coordinator:
+            coordinator.start(rollouts.generate(engine.function))
+            with pytest.raises(TimeoutError, match=r"evaluate\(\) of .* its timeout of 0\.01 s"):
+                rollouts.sync.evaluate(["a", "b"], timeout=0.01)
+            assert rollouts.statistics().evaluating == 0
+            engine.end_all()
+            assert len(rollouts.sync.evaluate(["a", "b"], timeout=20)) == 2
+            assert [batch.step for batch in rollouts.sync.batches()] == [0, 1]
+
+    def test_a_timeout_ends_an_evaluation_without_a_training(self) -> None:
+        async def for_ever(prompt: Any, rollout: Any) -> None:
+            await asyncio.sleep(1e6)
+
+        rollouts = queue(2)
+        with pytest.raises(TimeoutError, match=r"evaluate\(\) of .* its timeout of 0\.01 s"):
+            rollouts.sync.evaluate([1], for_ever, timeout=0.01)
+        assert rollouts.statistics().running == 0
+        assert [group.rollouts[0].result for group in self.evaluated(rollouts)] == [3]
+
+    @staticmethod
+    def evaluated(rollouts: Any) -> Any:
+        return rollouts.sync.evaluate([3], lambda prompt, rollout: prompt, timeout=20)
+
+    def test_a_timeout_ends_a_publication_that_waits(self) -> None:
+        engine = Engine(_threads(), holds=lambda prompt, rollout: True)
+        rollouts = queue(2)
+        with sync.Coordinator() as coordinator:
+            coordinator.start(rollouts.generate(engine.function))
+            spin_until(lambda: len(engine.running) == 4)
+            with (
+                pytest.raises(TimeoutError, match=r"publishing\(\) of .* its timeout of 0\.01 s"),
+                rollouts.sync.publishing(drain=True, timeout=0.01),
+            ):
+                raise AssertionError("the block begins")
+            assert not rollouts._core.machine.is_paused
+            engine.end_all()
+            batch = rollouts.sync.get(timeout=20)
+            assert rollouts.sync.publish(timeout=20) == batch.step + 1
+
+    @pytest.mark.parametrize("timeout", [-1, "soon", True])
+    def test_a_timeout_is_checked(self, timeout: Any) -> None:
+        rollouts = queue(2).sync
+        for call in (
+            rollouts.get,
+            rollouts.publish,
+            rollouts.publishing,
+            lambda timeout: rollouts.evaluate([1], len, timeout=timeout),
+        ):
+            with pytest.raises(aioqueue.InvalidArgumentError, match="timeout: got"):
+                call(timeout=timeout)
 
     def test_a_timeout_leaves_the_batch(self) -> None:
         engine = Engine(_threads(), holds=lambda prompt, rollout: True)

@@ -67,6 +67,18 @@ class TestRollouts:
 
         world.run(body)
 
+    def test_a_failure_is_reported_without_a_trainer(self, world: World) -> None:
+        async def body() -> None:
+            rollouts = RolloutQueue([0, 1], batch_size=1, order="strict")
+            with pytest.raises(ExceptionGroup) as caught:
+                async with generating(world, rollouts, Engine(world, result=fails_for(1))) as one:
+                    joining = one.join()
+                    if joining is not None:
+                        await joining
+            assert isinstance(only(caught.value), ConnectionError)
+
+        world.run(body)
+
     def test_retries_continue_until_they_are_used_up(self, world: World) -> None:
         async def body() -> None:
             def fail_twice(prompt: Any, rollout: Any) -> Any:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import math
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 import aioqueue
-from aioqueue.rl import Retry, RolloutQueue
+from aioqueue.rl import RolloutQueue
 from aioqueue.rl.machine import Effects, RolloutCall, RolloutMachine
-from tests.rl.kit import run_virtually
+from tests.rl.places import PLACES, VIRTUAL_PLACES, Place
+from tests.rl.random_programs import RandomProgram
 from tests.rl.test_queue import check_sums
 
 
@@ -99,7 +102,7 @@ async def by_the_face(
     )
 
     async def generate(prompt: int, rollout: Any) -> int:
-        await asyncio.sleep(latency(prompt, rollout.index))
+        await anyio.sleep(latency(prompt, rollout.index))
         return prompt
 
     batches = []
@@ -107,7 +110,7 @@ async def by_the_face(
         coordinator.start(rollouts.generate(generate))
         async for batch in rollouts.batches():
             batches.append(([group.prompt for group in batch.groups], list(batch.staleness)))
-            await asyncio.sleep(training)
+            await anyio.sleep(training)
             await rollouts.publish()
     check_sums(rollouts)
     return batches
@@ -116,9 +119,10 @@ async def by_the_face(
 @pytest.mark.parametrize("order", ["ready", "oldest", "strict"])
 @pytest.mark.parametrize("steps_ahead", [0, 0.5, 1, 2])
 @pytest.mark.parametrize("stale", [{}, {"on_stale": "wait"}, {"on_stale": "drop"}], ids=str)
+@pytest.mark.parametrize("place", VIRTUAL_PLACES)
 @pytest.mark.slow(every=5)
 def test_the_face_does_what_the_machine_decides(
-    order: Any, steps_ahead: float, stale: dict[str, Any]
+    place: type[Place], order: Any, steps_ahead: float, stale: dict[str, Any]
 ) -> None:
     """The same prompts and ages in each batch, with a slow trainer and with a quick one."""
     if stale:
@@ -127,171 +131,70 @@ def test_the_face_does_what_the_machine_decides(
         options = {"batch_size": 4, "steps_ahead": steps_ahead, "order": order, **stale}
         machine = RolloutMachine(limit=13, **options)
         simulated = Simulation(machine, 60, 3, training=training).run()
-        made = run_virtually(by_the_face(60, 3, training, max_in_flight=13, **options))
-        assert made == simulated
-
-
-class Chaos:
-    """A random program over a queue: trainers, publications, evaluations and cancellations.
-
-    Every wait of a caller may be cancelled, at any moment of virtual time.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        random = self.random
-        self.on_stale = random.choice(["train", "train", "wait", "drop", "cancel"])
-        ahead = random.choice([0, 0.5, 1, 2])
-        stale: dict[str, Any] = {}
-        if self.on_stale != "train":
-            stale = {"on_stale": self.on_stale, "max_staleness": math.ceil(ahead) + 1}
-        self.prompts = random.choice([7, 24, 50])
-        self.rollouts: RolloutQueue[int, int] = RolloutQueue(
-            range(self.prompts),
-            batch_size=random.choice([1, 2, 3]),
-            group_size=random.choice([1, 3]),
-            steps_ahead=ahead,
-            order=random.choice(["ready", "oldest", "strict"]),
-            max_in_flight=random.choice([None, 1, 4]),
-            accept=self.accept if random.random() < 0.5 else self.accept_async,
-            on_refused=random.choice(["replace", "shorten"]),
-            on_error=random.choice(["drop", "partial"]),
-            max_refused=None,
-            **stale,
-        )
-        self.trained: list[int] = []
-        self.is_publishing = False
-        self.running = 0
-        self.violations: list[str] = []
-        self.cancellable: set[asyncio.Future[Any]] = set()
-
-    async def sleep(self, most: int) -> None:
-        """Sleep for a time that many others sleep for, so that events fall on one moment."""
-        await asyncio.sleep(self.random.randrange(2 * most + 1) / 2)
-
-    def accept(self, group: Any) -> bool:
-        return self.random.random() < 0.8
-
-    async def accept_async(self, group: Any) -> bool:
-        await self.sleep(1)
-        return self.random.random() < 0.8
-
-    async def generate(self, prompt: Any, rollout: Any) -> int:
-        if self.is_publishing:
-            self.violations.append("a rollout begins while weights are published")
-        self.running += 1
-        if self.running > self.rollouts._core.machine.running:
-            self.violations.append("more rollouts run than are counted")
-        try:
-            await self.sleep(3)
-            if self.random.random() < 0.1:
-                raise ConnectionError("engine")
-            if self.random.random() < 0.2:
-                await rollout.safe_point()
-            if self.random.random() < 0.1:
-                rollout.frozen()
-            rollout.mark(3)
-            return int(rollout.index)
-        finally:
-            self.running -= 1
-
-    async def sometimes(self, body: Callable[[], Any]) -> Any:
-        """Await a call, which may be cancelled; return ``None`` then."""
-        task = asyncio.ensure_future(body())
-        if self.random.random() < 0.6:
-            self.cancellable.add(task)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            return None
-        finally:
-            self.cancellable.discard(task)
-
-    def cancel_some(self) -> None:
-        """Cancel a call now and then: before it has run on, in whatever it waits."""
-        for task in list(self.cancellable):
-            if self.random.random() < 0.05:
-                self.cancellable.discard(task)
-                task.cancel()
-
-    async def train(self) -> None:
-        while True:
-            try:
-                batch = await self.sometimes(self.rollouts.get)
-            except aioqueue.OutOfRangeError:
-                return
-            if batch is None:
-                continue
-            if self.random.random() < 0.1 and batch.step == self.rollouts.step - 1:
-                batch.give_back()
-                continue
-            await self.sleep(1)
-            self.trained += [group.prompt for group in batch.groups]
-            for group in batch.groups:
-                assert group.rollouts
-            if self.random.random() < 0.6:
-                await self.sometimes(self.publish)
-            batch.done()
-
-    async def publish(self) -> None:
-        drain: Any = self.random.choice([False, False, True, "safe"])
-        async with self.rollouts.publishing(drain=drain):
-            self.is_publishing = True
-            try:
-                await self.sleep(1)
-                if self.random.random() < 0.2:
-                    raise asyncio.CancelledError
-            finally:
-                self.is_publishing = False
-
-    async def evaluate(self) -> None:
-        for _ in range(self.random.choice([0, 1, 3])):
-            await self.sleep(3)
-            await self.sometimes(self.evaluate_some)
-
-    async def evaluate_some(self) -> None:
-        priority = self.random.random() < 0.7
-        groups = await self.rollouts.evaluate(["a", "b"], group_size=2, priority=priority)
-        assert [group.prompt for group in groups] == ["a", "b"]
-
-    async def disturb(self) -> None:
-        for _ in range(3):
-            await self.sleep(2)
-            self.rollouts.set(max_in_flight=self.random.choice([1, 5, None]))
-            str(self.rollouts.explain())
-            self.rollouts.statistics()
-            check_sums(self.rollouts)
-
-    async def run(self) -> None:
-        loop: Any = asyncio.get_running_loop()
-        loop.before_round = self.cancel_some
-        async with aioqueue.Coordinator() as coordinator:
-            retry = Retry(1, self.random.choice([0.0, 0.5]))
-            timeout = self.random.choice([None, 3.0])
-            coordinator.start(self.rollouts.generate(self.generate, retry=retry, timeout=timeout))
-            others = [asyncio.ensure_future(one) for one in (self.evaluate(), self.disturb())]
-            await self.train()
-            for other in others:
-                await other
-        self.check()
-
-    def check(self) -> None:
-        counts = self.rollouts.statistics()
-        core = self.rollouts._core
-        check_sums(self.rollouts)
-        assert not self.violations
-        assert (self.running, counts.running, counts.existing, counts.evaluating) == (0, 0, 0, 0)
-        assert len(set(self.trained)) == len(self.trained) == counts.trained
-        assert counts.trained + counts.refused + counts.dropped == self.prompts
-        if self.on_stale in ("train", "wait"):
-            assert set(counts.dropped_by) <= {"failed"}
-        assert not core.calls
-        assert not core.takers
-        assert not core.publishers
-        assert core.publisher is None
+        body = partial(by_the_face, 60, 3, training, max_in_flight=13, **options)
+        assert place().run(body) == simulated
 
 
 @pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.slow(every=20)
-def test_random_programs_lose_and_repeat_nothing(seed: int) -> None:
-    run_virtually(asyncio.wait_for(Chaos(seed).run(), 10_000))
+def test_random_programs_lose_and_repeat_nothing(place: type[Place], seed: int) -> None:
+    here = place()
+    here.run(RandomProgram(seed, here).run)
+
+
+async def get(rollouts: RolloutQueue[Any, Any]) -> None:
+    (await rollouts.get()).done()
+
+
+async def publish_drained(rollouts: RolloutQueue[Any, Any]) -> None:
+    async with rollouts.publishing(drain=True):
+        await anyio.lowlevel.checkpoint()
+
+
+async def publish_at_safe_points(rollouts: RolloutQueue[Any, Any]) -> None:
+    async with rollouts.publishing(drain="safe"):
+        await anyio.lowlevel.checkpoint()
+
+
+async def evaluate(rollouts: RolloutQueue[Any, Any]) -> None:
+    assert len(await rollouts.evaluate(["a", "b"], group_size=2)) == 2
+
+
+@pytest.mark.parametrize("call", [get, publish_drained, publish_at_safe_points, evaluate])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_call_may_be_cancelled_in_each_of_its_turns(
+    place: type[Place], call: Callable[[RolloutQueue[Any, Any]], Any]
+) -> None:
+    """Whenever that is, the next calls and the rest of the run find nothing of it."""
+
+    async def generate(prompt: Any, rollout: Any) -> Any:
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+            await rollout.safe_point()
+        return prompt
+
+    async def body() -> int:
+        rollouts: RolloutQueue[Any, Any] = RolloutQueue(
+            range(8), batch_size=2, group_size=2, steps_ahead=0.5, max_in_flight=3
+        )
+        async with aioqueue.Coordinator() as coordinator:
+            coordinator.start(rollouts.generate(generate))
+            await here.cancellable(partial(call, rollouts))
+            await call(rollouts)
+            batches = [batch async for batch in rollouts.batches()]
+        counts = rollouts.statistics()
+        check_sums(rollouts)
+        assert (counts.trained, counts.running, counts.evaluating) == (8, 0, 0)
+        # What `get` has returned, once or twice, was trained by it.
+        trained = [group.ordinal for batch in batches for group in batch.groups]
+        assert len(set(trained)) == len(trained) >= (4 if call is get else 8)
+        assert rollouts._core.publisher is None
+        return here.turns
+
+    here = place()
+    whole = here.run(body)
+    assert whole
+    for turn in range(whole + 4):  # in trio, the order within a turn is up to chance
+        here = place(turn)
+        here.run(body)

@@ -13,6 +13,7 @@ from aioqueue.core.meters import BOUNDS, Histogram, Tracer
 from aioqueue.telemetry.metrics.scalars import scalars_of
 from aioqueue.telemetry.metrics.snapshots import (
     FunctionNumbers,
+    GenerationNumbers,
     QueueNumbers,
     Snapshot,
     StageNumbers,
@@ -294,3 +295,50 @@ def _with_collate(snapshot: Snapshot) -> Snapshot:
     service = durations(steps, 0.0005)
     function = FunctionNumbers("my_collate", "batch", None, service, service.seconds)
     return replace(snapshot, functions=(function,))
+
+
+def generating(
+    seconds: int = 20, *, trainer: float = 0.4, slots: float = 0.1, gate: float = 0.02
+) -> Watching:
+    """A run that trains on rollouts: a step each second, of eight groups with a staleness of 1.
+
+    Args:
+        seconds: how long it is.
+        trainer: the share of the time for which the trainer waits.
+        slots: that in which nothing is generated, for want of slots.
+        gate: that in which nothing is generated, since weights are published.
+    """
+
+    def at(now: int, snapshot: Snapshot) -> Snapshot:
+        stage = replace(
+            snapshot.stages[0],
+            name="grpo",
+            where="task",
+            into=None,
+            workers=(),
+            in_flight=24,
+            max_in_flight=32,
+            generation=GenerationNumbers(
+                steps=now,
+                version=max(0, now - 1),
+                publish_lag=min(now, 1),
+                groups=8 * now,
+                staleness=8 * now,
+                worst_staleness=3,
+                existing=16,
+                ready=5,
+                slots=16,
+                missing="3 of 8 groups are missing",
+                waits=durations(now, trainer),
+                waiting=0.0,
+                waited_for_slots=slots * now,
+                waited_at_gate=gate * now,
+                publishing=2 * gate * now,
+                seconds=float(now),
+            ),
+        )
+        assert stage.generation is not None
+        return replace(snapshot, stages=(stage,), queues=(), steps=stage.generation.steps_taken)
+
+    snapshots = history([Stage("generate", workers=4, service=0.04)], seconds=seconds)
+    return Watching([at(now, one) for now, one in enumerate(snapshots)])

@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias
 from aioqueue.core.meters import Histogram
 from aioqueue.telemetry.metrics.snapshots import (
     FunctionNumbers,
+    GenerationNumbers,
     QueueNumbers,
     Snapshot,
     StageNumbers,
@@ -74,6 +75,15 @@ def _per_stage(of: Callable[[StageNumbers], float | None]) -> Callable[[Snapshot
             value = of(stage)
             if value is not None:
                 yield _stage_labels(stage), value
+
+    return read
+
+
+def _per_generation(of: Callable[[GenerationNumbers], float]) -> Callable[[Snapshot], Values]:
+    def read(snapshot: Snapshot) -> Values:
+        for stage in snapshot.stages:
+            if stage.generation is not None:
+                yield _stage_labels(stage), of(stage.generation)
 
     return read
 
@@ -242,6 +252,76 @@ MEASURES: Final = (
         "seconds",
         "Time in a function between stages, including the current call.",
         _per_function(lambda f: f.busy),
+    ),
+    Measure(
+        "generation.version",
+        False,
+        "",
+        "Steps in the published weights.",
+        _per_generation(lambda one: one.version),
+    ),
+    Measure(
+        "generation.publish_lag",
+        False,
+        "",
+        "Steps handed out, minus the version.",
+        _per_generation(lambda one: one.publish_lag),
+    ),
+    Measure(
+        "generation.ready",
+        False,
+        "",
+        "Groups that wait to be handed out.",
+        _per_generation(lambda one: one.ready),
+    ),
+    Measure(
+        "generation.existing",
+        False,
+        "",
+        "Groups that have a slot.",
+        _per_generation(lambda one: one.existing),
+    ),
+    Measure(
+        "generation.groups",
+        True,
+        "",
+        "Groups handed out.",
+        _per_generation(lambda one: one.groups),
+    ),
+    Measure(
+        "generation.staleness",
+        True,
+        "",
+        "The staleness of all groups handed out, added up.",
+        _per_generation(lambda one: one.staleness),
+    ),
+    Measure(
+        "generation.worst_staleness",
+        False,
+        "",
+        "The highest staleness of a group handed out.",
+        _per_generation(lambda one: one.worst_staleness),
+    ),
+    Measure(
+        "generation.waited_for_slots",
+        True,
+        "seconds",
+        "How long no rollout ran, because no slot was free.",
+        _per_generation(lambda one: one.waited_for_slots),
+    ),
+    Measure(
+        "generation.waited_at_gate",
+        True,
+        "seconds",
+        "How long no rollout ran, because weights were published.",
+        _per_generation(lambda one: one.waited_at_gate),
+    ),
+    Measure(
+        "generation.publishing",
+        True,
+        "seconds",
+        "How long weights were published.",
+        _per_generation(lambda one: one.publishing),
     ),
     Measure("step.batches", True, "", "Batches handed over.", _of_loop(lambda step: step.steps)),
     Measure(

@@ -77,6 +77,23 @@ class RunCollector(SharedCollector):
     aioqueue_step_wait_seconds               histogram waits of the loop for a batch
     ======================================== ========= =============================================
 
+    The generation of a `RolloutQueue` is a stage, with its queue's name, and has further metrics:
+
+    ================================================== ======= =====================================
+    metric                                             kind    meaning
+    ================================================== ======= =====================================
+    aioqueue_generation_version                        gauge   steps in the published weights
+    aioqueue_generation_publish_lag                    gauge   steps handed out, minus the version
+    aioqueue_generation_ready                          gauge   groups that wait to be handed out
+    aioqueue_generation_existing                       gauge   groups that have a slot
+    aioqueue_generation_groups_total                   counter groups handed out
+    aioqueue_generation_staleness_total                counter their staleness, added up
+    aioqueue_generation_worst_staleness                gauge   the highest of a group
+    aioqueue_generation_waited_for_slots_seconds_total counter nothing ran, for want of slots
+    aioqueue_generation_waited_at_gate_seconds_total   counter nothing ran: weights were published
+    aioqueue_generation_publishing_seconds_total       counter weights were published
+    ================================================== ======= =====================================
+
     Args:
         watched: the run, a monitor.
         labels: added to every metric, such as ``{"rank": "3"}`` to identify each process of a
@@ -147,6 +164,7 @@ def _values(common: Labels, labels: Labels) -> list[str]:
 _LABELS_BY_PART: Final[dict[str, tuple[str, ...]]] = {
     "queue": ("queue",),
     "stage": ("stage", "where"),
+    "generation": ("stage", "where"),
     "function": ("function", "kind", "within"),
     "step": (),
 }

@@ -324,7 +324,7 @@ class Collector:
             process_cpu=process_time(),
             queues=_queues_in_order(queues, stages),
             stages=_stages_in_order(stages),
-            steps=self._steps(),
+            steps=self._steps() or _steps_of_generations(stages),
             gil_looks=self._gil_samples,
             gil_taken=self._gil_taken,
             functions=tuple(_function(one, names) for one in functions),
@@ -343,7 +343,7 @@ class Collector:
     def _steps(self) -> StepNumbers | None:
         before = None if self._last is None else self._last.steps
         if self._watch.steps is None:
-            return None
+            return None  # a generation knows those of its trainer
         numbers = difference(self._steps_before, _all_steps(self._watch))
         if self._watch.last_queue is not None:
             numbers = replace(numbers, queue=self._watch.last_queue)
@@ -419,6 +419,12 @@ def _all_steps(watch: Watch) -> StepNumbers:
     if steps is None:
         return NO_STEPS
     return reduce(concurrent, steps.numbers(perf_counter()), NO_STEPS)
+
+
+def _steps_of_generations(stages: Iterable[StageNumbers]) -> StepNumbers | None:
+    """Return the steps of those that train on rollouts; ``None`` without a generation."""
+    steps = [one.generation.steps_taken for one in stages if one.generation is not None]
+    return reduce(concurrent, steps) if steps else None
 
 
 def _function(numbers: StageNumbers, names: Mapping[Hashable, str]) -> FunctionNumbers:

@@ -120,6 +120,18 @@ IF_ALL: Final = _rule(lambda one, other: one and other)
 """Whether something is true of all parts."""
 
 
+def _both(one: CounterRecord | None, other: CounterRecord | None) -> CounterRecord | None:
+    return other or one if one is None or other is None else concurrent(one, other)
+
+
+def _change(later: CounterRecord | None, earlier: CounterRecord | None) -> CounterRecord | None:
+    return None if later is None else difference(earlier, later)
+
+
+NESTED: Final = _rule(_both, is_counter=True, subtract=_change)
+"""A record of counters and of numbers that describe the latest part; `None` for none."""
+
+
 @cache
 def _rules(kind: type[CounterRecord]) -> tuple[tuple[str, _Rule], ...]:
     found = ((field.name, field.metadata.get("rule")) for field in fields(kind))

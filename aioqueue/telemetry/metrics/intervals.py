@@ -14,6 +14,7 @@ from aioqueue.core.meters import Histogram
 from aioqueue.telemetry.metrics.counters import difference
 from aioqueue.telemetry.metrics.snapshots import (
     FunctionNumbers,
+    GenerationNumbers,
     QueueNumbers,
     Snapshot,
     StageNumbers,
@@ -28,6 +29,48 @@ _SHORTEST = 0.5
 
 _NEVER_ZERO = 1e-9
 """Replaces a duration of 0, so that shares and rates need no special case."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationInterval:
+    """What a `RolloutQueue` did in an interval; waits are shares of the time.
+
+    Attributes:
+        now: its numbers at the end.
+        group_rate: groups handed out per second.
+        mean_staleness: of the groups handed out in the interval; of all, without any.
+        trainer: how long trainers waited for steps.
+        slots: how long nothing was generated because no slot was free.
+        gate: how long nothing was generated because weights were published.
+        publishing: how long weights were published.
+    """
+
+    now: GenerationNumbers
+    group_rate: float
+    mean_staleness: float
+    trainer: float
+    slots: float
+    gate: float
+    publishing: float
+
+    @classmethod
+    def between(
+        cls, earlier: GenerationNumbers | None, now: GenerationNumbers, seconds: float
+    ) -> GenerationInterval:
+        change = difference(earlier, now)
+        # Not of the change: these also count the waits that go on.
+        waited = now.waits.seconds + now.waiting
+        if earlier is not None:
+            waited -= earlier.waits.seconds + earlier.waiting
+        return cls(
+            now=now,
+            group_rate=change.groups / seconds,
+            mean_staleness=change.mean_staleness if change.groups else now.mean_staleness,
+            trainer=_share(waited, seconds),
+            slots=_share(change.waited_for_slots, seconds),
+            gate=_share(change.waited_at_gate, seconds),
+            publishing=_share(change.publishing, seconds),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +92,7 @@ class StageInterval:
         full_of_bytes: share of the time that as many bytes as allowed were in flight.
         at_lock: share of the samples in the function in which the worker waited for a lock.
         full_of_keys: share of the time that workers were idle while ``max_per_key`` deferred items.
+        generation: what a `RolloutQueue` adds; `None` for other stages.
     """
 
     now: StageNumbers
@@ -64,6 +108,7 @@ class StageInterval:
     full_of_bytes: float
     at_lock: float
     full_of_keys: float
+    generation: GenerationInterval | None = None
 
     @classmethod
     def between(
@@ -73,6 +118,10 @@ class StageInterval:
         lifetimes = max(change.alive, _NEVER_ZERO)
         span = max(seconds, change.runs)  # the lifetimes of concurrent runs add up
         is_sampled = change.looks >= _FEWEST_SAMPLES
+        generation: GenerationInterval | None = None
+        if now.generation is not None:
+            before = None if earlier is None else earlier.generation
+            generation = GenerationInterval.between(before, now.generation, seconds)
         return cls(
             now=now,
             workers=lifetimes / span,
@@ -87,6 +136,7 @@ class StageInterval:
             full_of_bytes=_share(change.seconds_bytes_full, span),
             at_lock=change.in_line / change.looks if is_sampled else 0.0,
             full_of_keys=_share(change.seconds_keys_full, span),
+            generation=generation,
         )
 
     @property

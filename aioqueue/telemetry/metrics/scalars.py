@@ -29,6 +29,14 @@ def scalars_of(earlier: Snapshot, later: Snapshot) -> dict[str, float]:
         scalars[f"{name}/rate"] = stage.rate
         scalars[f"{name}/seconds"] = stage.service.mean
         scalars[f"{name}/workers"] = float(len(stage.now.workers))
+        generation = stage.generation
+        if generation is not None:
+            scalars[f"{name}/workers"] = float(stage.now.in_flight)
+            scalars[f"{name}/staleness"] = generation.mean_staleness
+            scalars[f"{name}/worst_staleness"] = float(generation.now.worst_staleness)
+            scalars[f"{name}/publish_lag"] = float(generation.now.publish_lag)
+            scalars[f"{name}/waits_for_slots"] = generation.slots
+            scalars[f"{name}/waits_at_gate"] = generation.gate
     stage_names = {stage.now.name for stage in interval.stages}
     for function in interval.functions:
         tag = function.now.name

@@ -20,6 +20,7 @@ from aioqueue.telemetry.metrics.counters import (
     IF_ALL,
     LATEST_KNOWN,
     LONGEST_FIRST,
+    NESTED,
     SECONDS,
     SECONDS_BY_FILL,
     SUM,
@@ -114,6 +115,64 @@ class WorkerNumbers:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationNumbers:
+    """What a `RolloutQueue` adds to the numbers of its generation, which is a stage.
+
+    Attributes:
+        steps: steps handed out.
+        version: how many steps the published weights contain.
+        publish_lag: steps handed out, minus the version.
+        groups: groups handed out.
+        staleness: the staleness of all groups handed out, added up.
+        worst_staleness: the highest staleness of a group handed out, of the whole run.
+        existing: groups that have a slot.
+        ready: those of them that wait to be handed out.
+        slots: how many groups may exist; `None` if groups are weighed.
+        missing: what a waiting trainer lacks, in words; empty if none waits.
+        waits: durations of the trainers' waits for a step that have ended.
+        waiting: how long trainers have been waiting now, in seconds, added up.
+        waited_for_slots: seconds in which no rollout ran, because no slot was free.
+        waited_at_gate: seconds in which no rollout ran, because weights were published.
+        publishing: seconds in which weights were published.
+        seconds: since the generation began.
+    """
+
+    steps: int = field(metadata=COUNT)
+    version: int
+    publish_lag: int
+    groups: int = field(metadata=COUNT)
+    staleness: int = field(metadata=COUNT)
+    worst_staleness: int
+    existing: int
+    ready: int
+    slots: int | None
+    missing: str
+    waits: Histogram = field(metadata=DURATIONS)
+    waiting: float
+    waited_for_slots: float = field(metadata=SECONDS)
+    waited_at_gate: float = field(metadata=SECONDS)
+    publishing: float = field(metadata=SECONDS)
+    seconds: float = field(metadata=SECONDS)
+
+    @property
+    def mean_staleness(self) -> float:
+        """The mean over the groups handed out; 0.0 without any."""
+        return self.staleness / self.groups if self.groups else 0.0
+
+    @property
+    def steps_taken(self) -> StepNumbers:
+        """The same as of the loop that trains."""
+        waited = self.waits.seconds + self.waiting
+        return StepNumbers(
+            steps=self.steps,
+            waits=self.waits,
+            waiting=self.waiting,
+            worked=max(0.0, self.seconds - waited),
+            queue=None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class StageNumbers:
     """A stage: a function that is called for the items of a source.
 
@@ -156,6 +215,8 @@ class StageNumbers:
         max_per_key: most items of one key in preparation; `None` if there is no bound.
         seconds_keys_full: how long workers were idle while ``max_per_key`` deferred items.
         full_key: the key of most deferred items, shortened.
+        generation: what a `RolloutQueue` adds: its items are rollouts, and its places
+            (``max_in_flight``) stand for workers; `None` for other stages.
     """
 
     name: str
@@ -192,6 +253,7 @@ class StageNumbers:
     max_per_key: int | None = None
     seconds_keys_full: float = field(default=0.0, metadata=SECONDS)
     full_key: str | None = field(default=None, metadata=LATEST_KNOWN)
+    generation: GenerationNumbers | None = field(default=None, metadata=NESTED)
 
 
 FUNCTION: Final = "function"

@@ -8,6 +8,8 @@ the time while the others wait. So the verdict names the part that was busiest i
 * a source that is not one of our queues, which yields one item at a time;
 * the training loop itself, where its own thread makes the batches.
 
+A run that trains on rollouts has a verdict of its own: see `aioqueue.telemetry.verdict.generation`.
+
 Three cases need more care. If the step waits for more than `_AHEAD` of the time, the bottleneck is
 in the data, however busy the step is. If workers compete for processors or for the GIL, all of them
 look busy; the one that uses most processor time is the cause. If no part is busy, something holds
@@ -24,10 +26,12 @@ from typing import Final, Literal, NamedTuple
 
 from aioqueue.telemetry.metrics.intervals import FunctionInterval, Interval, StageInterval
 from aioqueue.telemetry.metrics.snapshots import Snapshot
+from aioqueue.telemetry.verdict.generation import limit_of, limit_sentence
 
-Cause = Literal["step", "stage", "source", "unknown", "nothing"]
-"""The bottleneck: the training step (data is ahead), a stage, the source of the first stage, or
-something that is not measured; ``"nothing"`` while too little has happened to judge."""
+Cause = Literal["step", "stage", "source", "gate", "unknown", "nothing"]
+"""The bottleneck: the training step (data is ahead), a stage, the source of the first stage, the
+publication of weights to a generation, or something that is not measured; ``"nothing"`` while too
+little has happened to judge."""
 
 Advice = Literal[
     "none",
@@ -165,6 +169,9 @@ _NO_SUSPECT: Final = _Suspect(0.0, "nothing")
 def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
     """Return the bottleneck of a run between two of its snapshots."""
     interval = Interval.between(earlier, later)
+    generating = _main_generation(interval)
+    if generating is not None:
+        return _limit_of_generation(interval, generating)
     if not (interval.stages or interval.functions) or not interval.has_moved:
         return _verdict(interval, "nothing", "too little has happened yet for a verdict")
     suspect = max(_suspects(interval), key=lambda one: one.share, default=_NO_SUSPECT)
@@ -192,6 +199,45 @@ def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
             return _slow_function(interval, most, f"{suspect.stage.now.name} waits for it")
         return _slow_source(interval, suspect.stage)
     return _slow_stage(interval, suspect.stage)
+
+
+def _main_generation(interval: Interval) -> StageInterval | None:
+    """Return the generation that a trainer waits longest for; ``None`` before its first step.
+
+    It has its verdict also if nothing has moved: a trainer that waits for one rollout, say.
+    """
+    found: StageInterval | None = None
+    most = -1.0
+    for stage in interval.stages:
+        one = stage.generation
+        if one is not None and one.now.steps and one.trainer > most:
+            found, most = stage, one.trainer
+    return found
+
+
+def _limit_of_generation(interval: Interval, stage: StageInterval) -> Verdict:
+    one = stage.generation
+    assert one is not None
+    limit = limit_of(one.trainer, one.slots, one.gate)
+    what = limit_sentence(
+        limit,
+        trainer=one.trainer,
+        gate=one.gate,
+        ready=one.now.ready,
+        existing=one.now.existing,
+        missing=one.now.missing,
+    )
+    causes: dict[str, Cause] = {"generation": "stage", "trainer": "step", "gate": "gate"}
+    return Verdict(
+        sentence=what,
+        cause=causes[limit],
+        stage=stage.now.name if limit == "generation" else None,
+        advice="none",
+        workers=0,
+        starved=interval.step.waits,
+        rate=interval.step.rate,
+        seconds=interval.seconds,
+    )
 
 
 def _suspects(interval: Interval) -> list[_Suspect]:

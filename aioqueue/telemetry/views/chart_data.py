@@ -14,7 +14,12 @@ from itertools import pairwise
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from aioqueue.base.display_text import clock, count, duration, share, workers
-from aioqueue.telemetry.metrics.intervals import Interval, QueueInterval, StageInterval
+from aioqueue.telemetry.metrics.intervals import (
+    GenerationInterval,
+    Interval,
+    QueueInterval,
+    StageInterval,
+)
 from aioqueue.telemetry.metrics.snapshots import Snapshot
 from aioqueue.telemetry.verdict.monitored_run import Judge
 
@@ -212,6 +217,7 @@ def chart_of(snapshots: Sequence[Snapshot], judge: Judge) -> Chart:
 _CAUSE_LABELS: Final[dict[str, tuple[str, Colour]]] = {
     "step": ("data is ahead", "step"),
     "source": ("the source", "source"),
+    "gate": ("the gate", "blocked"),
     "unknown": ("not measured", "other"),
 }
 _STAGE_COLOURS: Final[tuple[Colour, ...]] = ("busy", "busy2")
@@ -284,6 +290,9 @@ def _flow_panels(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
                 for interval in intervals
             ]
             panels.append(_stage_panel(part, stages))
+            if part.generation is not None:
+                track = [None if one is None else one.generation for one in stages]
+                panels.append(_generation_panel(name, part.generation, track))
     return panels
 
 
@@ -291,14 +300,15 @@ def _stage_panel(whole: StageInterval, track: Sequence[StageInterval | None]) ->
     """Return the panel of a stage: how its workers spent their time, and how long a call took."""
     layers: list[Layer] = []
     below = _zeros(track)
-    for label, colour, of in _STAGE_LAYERS:
+    for label, colour, part in _STAGE_LAYERS:
         tops = tuple(
-            min(1.0, base + value) for base, value in zip(below, _values(track, of), strict=True)
+            min(1.0, base + value) for base, value in zip(below, _values(track, part), strict=True)
         )
         layers.append(Layer(label, colour, tops, below))
         below = tops
+    of = "workers' time" if whole.generation is None else "places in flight"
     times = Plot(
-        f"share of the workers' time; busy {share(whole.busy)} on average",
+        f"share of the {of}; busy {share(whole.busy)} on average",
         tuple(layers),
         _SHARE_SCALE,
     )
@@ -311,9 +321,41 @@ def _stage_panel(whole: StageInterval, track: Sequence[StageInterval | None]) ->
         _duration_scale(max(most)),
         is_small=True,
     )
-    reader = workers(round(whole.workers), whole.now.where)
-    details = f"{reader}, {count(round(whole.rate, 2))} items/s"
+    reader, items = workers(round(whole.workers), whole.now.where), "items"
+    if whole.generation is not None:
+        reader, items = f"{whole.now.in_flight:,} in flight", "rollouts"
+    details = f"{reader}, {count(round(whole.rate, 2))} {items}/s"
     return Panel(whole.now.name, details, (times, service))
+
+
+def _generation_panel(
+    name: str, whole: GenerationInterval, track: Sequence[GenerationInterval | None]
+) -> Panel:
+    """Return the panel of what a trainer gets: how old it is, and which side waits."""
+    now = whole.now
+    ages = _values(track, lambda one: one.mean_staleness)
+    lags = _values(track, lambda one: float(one.now.publish_lag))
+    staleness = Plot(
+        f"steps; staleness {whole.mean_staleness:.1f} on average, {now.worst_staleness} at worst",
+        (Layer("publish lag", "other", lags), Layer("mean staleness", "busy", ages)),
+        _count_scale(max(1.0, *ages, *lags)),
+    )
+    trainer = _values(track, lambda one: one.trainer)
+    slots = _values(track, lambda one: one.slots)
+    gate = _values(track, lambda one: one.gate)
+    waiting = Plot(
+        f"share of the time; {share(whole.trainer)}, {share(whole.slots)} and {share(whole.gate)}"
+        " on average",
+        (
+            Layer("the trainer waits", "starved", trainer),
+            Layer("no slot is free", "blocked", slots),
+            Layer("weights are published", "source", gate),
+        ),
+        _SHARE_SCALE,
+        is_small=True,
+    )
+    details = f"version {now.version}, {count(round(whole.group_rate, 2))} groups/s"
+    return Panel(f"{name}: groups", details, (staleness, waiting))
 
 
 _STAGE_LAYERS: Final[tuple[tuple[str, Colour, Callable[[StageInterval], float]], ...]] = (
@@ -363,7 +405,7 @@ def _size_plot(track: Sequence[QueueInterval | None]) -> Plot:
     )
 
 
-_Part = TypeVar("_Part", StageInterval, QueueInterval)
+_Part = TypeVar("_Part", StageInterval, QueueInterval, GenerationInterval)
 
 
 def _values(track: Sequence[_Part | None], of: Callable[[_Part], float]) -> tuple[float, ...]:

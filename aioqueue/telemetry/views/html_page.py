@@ -23,6 +23,7 @@ from aioqueue.base.display_text import (
 from aioqueue.base.display_text import escaped_for_xml as escape
 from aioqueue.telemetry.metrics.intervals import (
     FunctionInterval,
+    GenerationInterval,
     Interval,
     QueueInterval,
     StageInterval,
@@ -71,6 +72,7 @@ def page(snapshots: Sequence[Snapshot], verdict: Verdict, judge: Judge) -> str:
         *[_panel(panel, chart.times) for panel in chart.panels],
         "</div>",
         _stages(chart.whole),
+        _generations(chart.whole),
         _functions(chart.whole),
         _queues(chart.whole),
     ]
@@ -268,6 +270,40 @@ def _stage_row(stage: StageInterval) -> Iterator[str]:
         else f"{now.in_flight:,} of {now.max_in_flight:,}"
     )
     yield from map(count, (now.skipped, now.retried, now.deaths))
+
+
+def _generations(whole: Interval) -> str:
+    head = (
+        "generation",
+        "groups/s",
+        "ready",
+        "existing",
+        "mean staleness",
+        "worst staleness",
+        "version",
+        "publish lag",
+        "trainer waits",
+        "waits for slots",
+        "waits at the gate",
+        "publishing",
+    )
+    rows = [
+        _generation_row(stage.now.name, stage.generation)
+        for stage in whole.stages
+        if stage.generation is not None
+    ]
+    return _table("Generation and training", head, rows)
+
+
+def _generation_row(name: str, one: GenerationInterval) -> Iterator[str]:
+    now = one.now
+    yield name
+    yield count(round(one.group_rate, 2))
+    yield f"{now.ready:,}"
+    yield f"{now.existing:,}" if now.slots is None else f"{now.existing:,} of {now.slots:,}"
+    yield f"{one.mean_staleness:.2f}"
+    yield from map(count, (now.worst_staleness, now.version, now.publish_lag))
+    yield from map(share, (one.trainer, one.slots, one.gate, one.publishing))
 
 
 def _functions(whole: Interval) -> str:

@@ -19,6 +19,7 @@ from aioqueue.base.display_text import (
 )
 from aioqueue.telemetry.metrics.intervals import (
     FunctionInterval,
+    GenerationInterval,
     Interval,
     QueueInterval,
     StageInterval,
@@ -79,7 +80,9 @@ def status_line(watched: MonitoredRun, seconds: float) -> str:
     interval = latest(watched.history, now, seconds)
     step = interval.step
     stages = "".join(
-        f"; {on_one_line(stage.now.name)} busy {share(stage.busy)}" for stage in interval.stages
+        f"; {on_one_line(stage.now.name)} busy {share(stage.busy)}"
+        + ("" if stage.generation is None else f", {_staleness(stage.generation)}")
+        for stage in interval.stages
     )
     return (
         f"{clock(now.seconds)} {count(round(step.rate, 2))} {step.unit}/s, waits"
@@ -96,7 +99,9 @@ class RunTable:
     they were busy, waited for items and waited for room. A queue's row shows the elements dequeued
     per second, how full it was, and how many callers waited on average to dequeue and to enqueue. A
     function between stages (a ``collate``, a filter, a source) shows how often it was called and
-    for which share of the time, if that is at least one per cent.
+    for which share of the time, if that is at least one per cent. The generation of a
+    `RolloutQueue` has a row of its groups, with their mean and worst staleness, and the publish
+    lag.
 
     Args:
         watched: the run.
@@ -242,6 +247,8 @@ def _stage_rows(
     for one in calls.pop(stage.now.name, ()):
         yield _function_row(one, mark if one.now.name == limits else " ", seconds)
     yield _stage_row(stage, mark if stage.now.name == limits else " ")
+    if stage.generation is not None:
+        yield _groups_row(stage.generation)
 
 
 def _function_row(one: FunctionInterval, mark: str, seconds: float) -> _Row:
@@ -262,12 +269,15 @@ def _function_row(one: FunctionInterval, mark: str, seconds: float) -> _Row:
 
 def _stage_row(stage: StageInterval, mark: str) -> _Row:
     now = stage.now
+    if stage.generation is not None:
+        what = f"{now.in_flight:,} in flight"
+    else:
+        # A stage that has ended has no workers.
+        what = workers(len(now.workers) or round(stage.workers), now.where)
     return _Row(
         mark=f"{mark} ",
         name=now.name,
-        what=workers(
-            len(now.workers) or round(stage.workers), now.where
-        ),  # a stage that has ended has none
+        what=what,
         rate=count(round(stage.rate, 1)),
         part=stage.busy,
         median=duration(stage.service.quantile(0.5)),
@@ -276,6 +286,27 @@ def _stage_row(stage: StageInterval, mark: str) -> _Row:
         room=share(stage.blocked),
         style="" if mark == " " else "bold",
     )
+
+
+def _groups_row(generation: GenerationInterval) -> _Row:
+    """Return the groups of a generation, as the queue that it fills."""
+    now = generation.now
+    return _Row(
+        mark="    ",
+        name=_staleness(generation),
+        what=f"{now.ready:,} ready, lag {now.publish_lag}",
+        rate=count(round(generation.group_rate, 1)),
+        part=None if now.slots is None else min(1.0, now.existing / max(1, now.slots)),
+        median="",
+        most="",
+        data=_format_waiting(generation.trainer),
+        room="",
+        style="dim",
+    )
+
+
+def _staleness(generation: GenerationInterval) -> str:
+    return f"staleness {generation.mean_staleness:.1f}, worst {generation.now.worst_staleness}"
 
 
 def _queue_row(queue: QueueInterval) -> _Row:

@@ -10,7 +10,7 @@ import pytest
 from aioqueue import InvalidArgumentError
 from aioqueue.telemetry.export.metrics import DISTRIBUTIONS, MEASURES
 from aioqueue.telemetry.export.opentelemetry import instrument
-from tests.telemetry.fluid_model import Watching, usual
+from tests.telemetry.fluid_model import Watching, generating, usual
 
 sdk = pytest.importorskip("opentelemetry.sdk.metrics", reason="needs opentelemetry-sdk")
 export = pytest.importorskip("opentelemetry.sdk.metrics.export")
@@ -52,8 +52,22 @@ def test_the_collected_values_are_those_of_the_snapshot() -> None:
     assert values(found["aioqueue.step.batches"])[frozenset()] == now.steps.steps
 
 
+def test_a_generation_is_a_stage_with_more() -> None:
+    found = collected(generating(10))
+    at = frozenset({("aioqueue.stage", "grpo"), ("aioqueue.where", "task")})
+    for name, value in (
+        ("stage.in_flight", 24),
+        ("generation.publish_lag", 1),
+        ("generation.staleness", 80),
+        ("generation.worst_staleness", 3),
+        ("generation.waited_for_slots", 1.0),
+    ):
+        assert values(found[f"aioqueue.{name}"])[at] == pytest.approx(value)
+    assert values(found["aioqueue.step.batches"])[frozenset()] == 10
+
+
 def test_all_metrics_have_their_unit_and_kind() -> None:
-    found = collected(usual(10))
+    found = {**collected(usual(10)), **collected(generating(10))}
     expected = {f"aioqueue.{measure.name}" for measure in MEASURES}
     for distribution in DISTRIBUTIONS:
         expected |= {f"aioqueue.{distribution.name}.{end}" for end in ("time", "count")}

@@ -14,7 +14,7 @@ from aioqueue.core.meters import BOUNDS
 from aioqueue.inputs import prepare
 from aioqueue.telemetry.export.metrics import DISTRIBUTIONS, MEASURES
 from aioqueue.telemetry.export.prometheus import RunCollector
-from tests.telemetry.fluid_model import Stage, Watching, history, usual
+from tests.telemetry.fluid_model import Stage, Watching, generating, history, usual
 
 prometheus_client = pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")
 
@@ -78,6 +78,25 @@ def test_the_scraped_values_are_those_of_the_snapshot() -> None:
     assert found[key("step_batches_total")] == now.steps.steps
     assert found[key("step_wait_seconds_sum")] == now.steps.waits.seconds
     assert found[key("step_waiting_seconds")] == 0
+
+
+def test_a_generation_is_a_stage_with_more() -> None:
+    found = scraped(RunCollector(generating(10)))
+    at = {"stage": "grpo", "where": "task"}
+    assert found[key("stage_in_flight", **at)] == 24
+    assert found[key("stage_max_in_flight", **at)] == 32
+    assert found[key("generation_version", **at)] == 9
+    assert found[key("generation_publish_lag", **at)] == 1
+    assert found[key("generation_ready", **at)] == 5
+    assert found[key("generation_existing", **at)] == 16
+    assert found[key("generation_groups_total", **at)] == 80
+    assert found[key("generation_staleness_total", **at)] == 80
+    assert found[key("generation_worst_staleness", **at)] == 3
+    assert found[key("generation_waited_for_slots_seconds_total", **at)] == pytest.approx(1.0)
+    assert found[key("generation_waited_at_gate_seconds_total", **at)] == pytest.approx(0.2)
+    assert found[key("generation_publishing_seconds_total", **at)] == pytest.approx(0.4)
+    assert found[key("step_batches_total")] == 10
+    assert found[key("step_wait_seconds_sum")] == pytest.approx(4.0)
 
 
 def test_buckets_are_cumulative() -> None:

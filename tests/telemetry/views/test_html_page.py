@@ -15,7 +15,7 @@ from aioqueue.telemetry.metrics.intervals import Interval, recorded
 from aioqueue.telemetry.verdict.bottleneck import verdict_of
 from aioqueue.telemetry.views.chart_data import COLOURS, chart_of, time_ticks
 from aioqueue.telemetry.views.html_page import page
-from tests.telemetry.fluid_model import Stage, Watching, history, usual
+from tests.telemetry.fluid_model import Stage, Watching, generating, history, usual
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "path"}
 
@@ -116,6 +116,32 @@ def test_the_figures_are_the_measured_ones() -> None:
     assert "capacity 256" in text
     at = reader.texts.index("my_collate")
     assert reader.texts[at + 1 : at + 3] == ["batch", "the loop"]
+
+
+def test_a_generation_has_a_panel_and_a_row() -> None:
+    reader = Reader(page_of(generating(gate=0.1, slots=0.05)))
+    texts = reader.texts
+    assert "grpo: groups" in texts
+    assert "version 19, 8 groups/s" in texts
+    assert "steps; staleness 1.0 on average, 3 at worst" in texts
+    begin = texts.index("Generation and training")
+    row = [text for text in texts[begin:] if text.strip()][13:25]
+    assert row == [
+        *("grpo", "8", "5", "16 of 16", "1.00", "3", "19", "1"),
+        *("40 %", "5 %", "10 %", "20 %"),
+    ]
+    assert "Generation and training" not in Reader(page_of(usual(20))).texts
+
+
+@pytest.mark.parametrize(
+    ("waits", "label"),
+    [((0.4, 0.0), "grpo"), ((0.01, 0.0), "data is ahead"), ((0.1, 0.2), "the gate")],
+)
+def test_what_limits_a_generation_is_a_period(waits: tuple[float, float], label: str) -> None:
+    trainer, gate = waits
+    watching = generating(trainer=trainer, slots=0.0, gate=gate)
+    periods = chart_of([*watching.history, watching.now], verdict_of).periods
+    assert [period.label for period in periods] == [label]
 
 
 def test_verdicts_over_time_are_a_band_without_holes() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from aioqueue.telemetry.views.table import RunTable, status_line
-from tests.telemetry.fluid_model import Stage, Watching, history, usual
+from tests.telemetry.fluid_model import Stage, Watching, generating, history, usual
 
 pytest.importorskip("rich", reason="needs the extra `rich`")
 
@@ -47,6 +47,22 @@ def test_in_80_columns() -> None:
     assert decode.endswith("90 %     10 %      0 %")
     assert "2 of 64" in decoded
     assert "decode (4 threads) is" in " ".join(lines[7:])
+
+
+def test_a_generation_and_its_groups() -> None:
+    lines = rendered(generating(), 80)
+    assert lines[0] == "0:20  1 batches/s   the training step waits 40 % of the time"
+    rollouts, groups = lines[3:5]
+    assert rollouts.startswith("▶ grpo ")
+    assert rollouts.split()[2:6] == ["24", "in", "flight", "90"]
+    assert groups.startswith("    staleness 1.0, worst 3  5 ready, lag 1 ")
+    assert "0.4 wait" in groups
+    assert lines[5].startswith("Generation is the bottleneck: the trainer waits for 40 %")
+    line = status_line(generating(), 5.0)
+    assert "grpo busy 90 %, staleness 1.0, worst 3. Generation is the bottleneck" in line
+    ahead = rendered(generating(trainer=0.01), 80)
+    assert ahead[3].startswith("  grpo ")
+    assert ahead[5].startswith("The trainer is the bottleneck: it waits for 1 % of its time, and 5")
 
 
 @pytest.mark.parametrize("width", [40, 60, 63, 64, 80, 95, 96, 120, 200])
