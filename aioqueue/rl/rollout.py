@@ -112,7 +112,7 @@ class Rollout(Generic[R]):
         """What `mark` has noted: ``(version, n_tokens)``, in order; empty if it was not called."""
         return () if self._spans is None else tuple(self._spans)
 
-    def mark(self, n_tokens: int) -> None:
+    def mark(self, n_tokens: int, *, version: int | None = None) -> None:
         """Note that so many tokens more were generated, with the weights that are published now.
 
         Call it after each part of a sample that may go on across publications. A loss with
@@ -120,12 +120,18 @@ class Rollout(Generic[R]):
 
         Args:
             n_tokens: how many tokens were generated since the last call.
+            version: how many steps the weights that generated them contained, for a client whose
+                engine reports that; ``None`` takes the version that is published now. While weights
+                are published, that is still the version before.
 
         Raises:
-            InvalidArgumentError: it is not an int >= 0.
+            InvalidArgumentError: one of them is not an int >= 0.
         """
         n = checked_count(n_tokens, "n_tokens")
-        version = self.version if self._core is None else self._core.version
+        if version is not None:
+            version = checked_count(version, "version")
+        else:
+            version = self.version if self._core is None else self._core.version
         spans = self._spans
         if spans is None:
             spans = self._spans = []

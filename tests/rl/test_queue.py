@@ -504,14 +504,18 @@ class TestStaleness:
                 await trainer.get()
                 await trainer.publish()
                 engine.rollouts[0, 0, 1].mark(5)
+                engine.rollouts[0, 0, 1].mark(2, version=1)
+                engine.rollouts[0, 0, 1].mark(6, version=2)  # the engine has it already
                 with pytest.raises(ValueError, match="n_tokens: got -1"):
                     engine.rollouts[0, 0, 1].mark(-1)
+                with pytest.raises(ValueError, match="version: got 'new'"):
+                    engine.rollouts[0, 0, 1].mark(1, version="new")  # type: ignore[arg-type]
                 engine.end_all()
                 batch = await trainer.get()
                 while batch.groups[0].prompt:
                     batch.done()
                     batch = await trainer.get()
-                assert batch.groups[0].rollouts[0].spans == ((0, 7), (1, 5))
+                assert batch.groups[0].rollouts[0].spans == ((0, 7), (1, 7), (2, 6))
 
         world.run(body)
 
