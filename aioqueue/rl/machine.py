@@ -740,11 +740,13 @@ class RolloutMachine:
         reasons += [
             f"{number} dropped because they {_REASONS[why]}" for why, number in self.dropped.items()
         ]
+        shorten = self.on_refused == "shorten"
+        outcome = "batches stay empty" if shorten else "no batch would ever be complete"
         self._stop(
             StarvedError(
                 f"{counted(self.in_vain, 'group')} in a row were refused or dropped (max_refused="
-                f"{self.max_refused} batches), so no batch would ever be complete; in the whole"
-                f" run: {', '.join(reasons)}",
+                f"{self.max_refused} batches), so {outcome}; in the whole run:"
+                f" {', '.join(reasons)}",
                 refused=self.refused,
                 dropped=self.dropped,
             )
