@@ -736,7 +736,9 @@ class RolloutMachine:
         batch = max(1, self.batch_size / self._estimate())
         if self.is_stopped or self.in_vain < self.max_refused * batch:
             return
-        reasons = [f"{self.refused} refused by accept="] if self.refused else []
+        # Refused groups that keep the places of their batches are counted when these are done.
+        refused = self.refused + sum(group.is_refused for group in self.groups.values())
+        reasons = [f"{refused} refused by accept="] if refused else []
         reasons += [
             f"{number} dropped because they {_REASONS[why]}" for why, number in self.dropped.items()
         ]
@@ -747,7 +749,7 @@ class RolloutMachine:
                 f"{counted(self.in_vain, 'group')} in a row were refused or dropped (max_refused="
                 f"{self.max_refused} batches), so {outcome}; in the whole run:"
                 f" {', '.join(reasons)}",
-                refused=self.refused,
+                refused=refused,
                 dropped=self.dropped,
             )
         )
