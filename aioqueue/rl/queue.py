@@ -867,7 +867,7 @@ class _RolloutSteps(Generic[P, R]):
         return self._steps is not None and self._face.step >= self._steps
 
     def _note(self, batch: Batch[P, R] | None) -> Batch[P, R] | None:
-        """Keep a batch as the last one. If there is none, raise the error that ended the run."""
+        """Keep a batch as the last one; without one, raise the error that ended the run."""
         error = self._face._core.machine.error
         if batch is None and error is not None:
             raise error
