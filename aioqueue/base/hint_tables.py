@@ -737,7 +737,7 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         ),
         **_each("partial_rollout in_flight_weight_updates drain", (".publishing(drain=True)",)),
         **_each("steps max_steps total_steps num_steps", (".batches(steps=1000)",)),
-        **_each("epochs num_epochs", ("aioqueue.inputs.items([1, 2], epochs=3)",)),
+        **_each("epochs num_epochs", ("aioqueue.inputs.items(data, epochs=3)",)),
     },
 }
 """What is written here instead of a keyword argument, by what was called."""
