@@ -212,6 +212,36 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each("load restore", "load_state_dict(state)"),
         **_each("stop shutdown destroy", "close(); or stop the coordinator"),
     },
+    "a Rollout": {
+        **_each(
+            "output response completion text tokens token_ids sample trajectory logprobs log_probs",
+            "result; what generate has returned",
+        ),
+        **_each(
+            "reward rewards score advantage advantages",
+            "result; or let accept= write it into the info of the group",
+        ),
+        **_each("weight_version policy_version versions", "version; spans has those of its tokens"),
+        **_each("uid id group_id prompt_id", "ordinal; and index"),
+        **_each("checkpoint yield_ pause_point", "safe_point()"),
+    },
+    "a Group": {
+        **_each("samples responses completions trajectories results outputs", "rollouts"),
+        **_each(
+            "reward rewards score scores advantage advantages metadata",
+            "info; a dict that accept= may write into",
+        ),
+        **_each("uid id index group_id", "ordinal"),
+        **_each("age off_policy_steps", "staleness"),
+    },
+    "a Batch": {
+        **_each("samples prompts items rollouts trajectories rewards data", "groups"),
+        **_each("ack commit mark_done complete finish", "done()"),
+        **_each("nack release requeue put_back abort", "give_back()"),
+        **_each("chunk shard scatter partition", "split(ranks)"),
+        **_each("global_step index", "step"),
+        **_each("age ages", "staleness"),
+    },
 }
 """What is written here instead of an attribute of a thing, by what the thing is in words."""
 

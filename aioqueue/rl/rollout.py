@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from aioqueue.base.arguments import checked_count
+from aioqueue.base.hints import hint_attributes
 from aioqueue.base.public_names import public
 from aioqueue.errors import InvalidArgumentError, counted
 from aioqueue.items.value_text import short_value
@@ -49,6 +50,7 @@ class Reports(Protocol):
         """Report that a step was not trained."""
 
 
+@hint_attributes("a Rollout")
 @public("aioqueue.rl")
 class Rollout(Generic[R]):
     """One sample for a prompt: one call of your ``generate`` function, and later its result.
@@ -198,6 +200,7 @@ class ThreadRollout(Rollout[R]):
             core.unpark(call)
 
 
+@hint_attributes("a Group")
 @public("aioqueue.rl")
 class Group(Generic[P, R]):
     """All rollouts of one prompt: what is accepted, and trained, as a whole.
@@ -257,6 +260,7 @@ class Step:
         self.core.give_back(self.number)
 
 
+@hint_attributes("a Batch")
 @public("aioqueue.rl")
 class Batch(Generic[P, R]):
     """The groups of one step.
@@ -290,6 +294,9 @@ class Batch(Generic[P, R]):
 
     def __len__(self) -> int:
         return len(self.groups)
+
+    def __iter__(self) -> Iterator[Group[P, R]]:
+        return iter(self.groups)
 
     @property
     def staleness(self) -> tuple[int, ...]:

@@ -47,6 +47,7 @@ class TestBatches:
             async with generating(world, rollouts, Engine(world)):
                 batch = await Trainer(world, rollouts).get()
                 assert (batch.step, batch.version, batch.staleness, len(batch)) == (0, 0, (0, 0), 2)
+                assert tuple(batch) == batch.groups
                 group = batch.groups[1]
                 assert (group.prompt, group.ordinal, group.version) == (1, 1, 0)
                 assert [one.result for one in group.rollouts] == [(1, 0), (1, 1)]
@@ -283,6 +284,20 @@ class TestPublishing:
             assert rollouts.statistics().trained == 8
 
         world.run(body)
+
+    def test_a_block_of_the_other_face_is_explained(self) -> None:
+        rollouts = queue(2)
+        block: Any = rollouts.publishing()
+        with pytest.raises(TypeError, match=r"write `async with rollouts\.publishing\(\):`"), block:
+            pass
+
+        async def body() -> None:
+            blocking: Any = rollouts.sync.publishing()
+            async with blocking:
+                pass
+
+        with pytest.raises(TypeError, match=r"write `with rollouts\.sync\.publishing\(\):`"):
+            asyncio.run(body())
 
     def test_what_would_wait_for_itself_is_refused(self, world: World) -> None:
         async def body() -> None:

@@ -472,5 +472,5 @@ class TestArguments:
     def test_names_of_other_libraries_are_explained(self) -> None:
         with pytest.raises(AttributeError, match=r"publishing\(\); the version counts steps"):
             queue(4).update_weights  # type: ignore[attr-defined]  # noqa: B018
-        with pytest.raises(TypeError, match="steps_ahead and max_staleness"):
+        with pytest.raises(TypeError, match="here that is steps_ahead="):
             queue(4, max_head_offpolicyness=4)
