@@ -183,18 +183,64 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "a RolloutQueue": {
         **_each("get_batch next_batch sample dequeue recv get_train_batch sample_batch", "get()"),
+        **_each("get_sample get_samples wait wait_results wait_for_batch", "get()"),
         **_each("put add submit put_sample enqueue rollout", "generate(function)"),
+        **_each("push_with_wait_signal generate_and_push submit_task_input", "generate(function)"),
         **_each(
             "prepare_batch rollout_batch iter_batches stream batches_async", "batches(steps=...)"
         ),
         **_each(
-            "update_weights sync_weights set_version update_version on_version_update pause resume",
+            "update_weights sync_weights set_version update_version on_version_update pause resume"
+            " pause_generation resume_generation continue_generation prepare_for_refit"
+            " resume_after_refit set_weight_version update_model_version"
+            " save_weights_for_sampler",
             "publishing(); the version counts steps by itself",
         ),
+        **_each("get_version weight_version policy_version model_version", "version"),
+        **_each("global_step current_step get_step", "step"),
         **_each("stats metrics get_stats capacity get_capacity qsize", "statistics()"),
+        **_each("get_statistics get_queue_size get_debug_info export_stats", "statistics()"),
+        **_each(
+            "acquire_submission_slot acquire_slot release_slot on_rollout_submitted"
+            " on_rollout_accepted on_rollout_rejected on_rollout_filtered notify_capacity_change",
+            "statistics(); the queue counts its slots by itself",
+        ),
+        **_each("set_limit resize set_concurrency", "set(max_in_flight=256)"),
+        **_each("eval validate run_eval evaluate_rollout", "evaluate(prompts)"),
+        **_each("mark_consumed mark_consumed_uids task_done", "get(); its batch has done()"),
         **_each("state save checkpoint", "state_dict()"),
         **_each("load restore", "load_state_dict(state)"),
         **_each("stop shutdown destroy", "close(); or stop the coordinator"),
+    },
+    "a Rollout": {
+        **_each(
+            "output response completion text tokens token_ids sample trajectory logprobs log_probs",
+            "result; what generate has returned",
+        ),
+        **_each(
+            "reward rewards score advantage advantages",
+            "result; or let accept= write it into the info of the group",
+        ),
+        **_each("weight_version policy_version versions", "version; spans has those of its tokens"),
+        **_each("uid id group_id prompt_id", "ordinal; and index"),
+        **_each("checkpoint yield_ pause_point", "safe_point()"),
+    },
+    "a Group": {
+        **_each("samples responses completions trajectories results outputs", "rollouts"),
+        **_each(
+            "reward rewards score scores advantage advantages metadata",
+            "info; a dict that accept= may write into",
+        ),
+        **_each("uid id index group_id", "ordinal"),
+        **_each("age off_policy_steps", "staleness"),
+    },
+    "a Batch": {
+        **_each("samples prompts items rollouts trajectories rewards data", "groups"),
+        **_each("ack commit mark_done complete finish", "done()"),
+        **_each("nack release requeue put_back abort", "give_back()"),
+        **_each("chunk shard scatter partition", "split(ranks)"),
+        **_each("global_step index", "step"),
+        **_each("age ages", "staleness"),
     },
 }
 """What is written here instead of an attribute of a thing, by what the thing is in words."""
@@ -311,6 +357,8 @@ _ELSEWHERE: Final = {
     **{name: f"aioqueue.inputs.{name}" for name in _IN_INPUTS},
     "torch": "import aioqueue.torch",
     "ray": "import aioqueue.ray",
+    "rl": "import aioqueue.rl",
+    **_each("RolloutQueue RolloutManager", "aioqueue.rl.RolloutQueue"),
     "testing": "import aioqueue.testing",
     **_each("asgi starlette fastapi CancelOnDisconnect", "import aioqueue.asgi"),
     "compat": "import aioqueue.compat.v1",
@@ -358,6 +406,27 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "prefetch": "aioqueue.inputs.Pipeline.prefetch",
         "merge_states": "aioqueue.inputs.merge_positions",
         "PreemptionWatcher": "aioqueue.inputs.Preemption",
+    },
+    "aioqueue.rl": {
+        **{name: f"aioqueue.{name}" for name in ("Coordinator", "FIFOQueue", "Latest")},
+        **_each("ItemTimeout TimeoutError", "aioqueue.ItemTimeoutError"),
+        **_each(
+            "AsyncRolloutManager AsyncTrajectoryCollector FullyAsyncRollouter FullyAsyncTrainer"
+            " MessageQueue MessageQueueClient ReplayBuffer RolloutBuffer RolloutController"
+            " RolloutManager SampleBuffer StalenessManager TrajectoryBuffer TrajectoryCollector"
+            " TrajectoryQueue WorkflowExecutor AsyncRolloutQueue",
+            "aioqueue.rl.RolloutQueue",
+        ),
+        **_each(
+            "AsyncRolloutLoop AsyncRolloutWorker RolloutWorker RolloutWorkflow Rollouter"
+            " GenerationWorker",
+            "aioqueue.rl.RolloutQueue.generate",
+        ),
+        **_each("Trajectory Sample Episode Completion Experience", "aioqueue.rl.Rollout"),
+        **_each("PromptGroup TrajectoryGroup RolloutGroup", "aioqueue.rl.Group"),
+        **_each("TrainBatch RolloutBatch Step", "aioqueue.rl.Batch"),
+        **_each("RolloutStat RolloutStats", "aioqueue.rl.RolloutStatistics"),
+        "SyncRolloutQueue": "aioqueue.rl.BlockingRolloutQueue; or the .sync of a RolloutQueue",
     },
     "aioqueue.torch": {
         **{name: f"torch.utils.data.{name}" for name in _IN_TORCH},
@@ -638,31 +707,67 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     "rollouts": {
         **_each(
-            "n_samples num_generations group n samples_per_prompt rollout_n",
+            "n_samples num_generations group n samples_per_prompt rollout_n n_samples_per_prompt"
+            " num_generations_per_prompt num_return_sequences",
             ("group_size", "RolloutQueue(prompts, batch_size=64, group_size=8)"),
         ),
         **_each(
-            "train_batch_size rollout_batch_size consumer_batch_size groups_per_batch",
+            "train_batch_size rollout_batch_size consumer_batch_size groups_per_batch"
+            " mini_batch_size policy_mini_batch_size ppo_mini_batch_size num_prompts_per_step"
+            " require_batches",
             ("batch_size", "RolloutQueue(prompts, batch_size=64)"),
         ),
         **_each(
-            "max_head_offpolicyness max_staleness_steps staleness_threshold max_off_policy"
-            " pipeline_depth async_level off_policy_steps",
+            "max_head_offpolicyness max_staleness_steps staleness_threshold pipeline_depth"
+            " async_level sampling_steps_ahead max_trajectory_age_steps max_lookahead_versions",
+            ("steps_ahead", "RolloutQueue(prompts, batch_size=64, steps_ahead=1)"),
+        ),
+        **_each(
+            "max_off_policy off_policy_steps max_off_policy_steps max_steps_off_policy max_age",
             (
-                "steps_ahead and max_staleness",
-                "RolloutQueue(prompts, batch_size=64, steps_ahead=1, max_staleness=2,"
-                " on_stale='wait')",
+                "max_staleness",
+                "RolloutQueue(prompts, batch_size=64, max_staleness=2, on_stale='wait')",
             ),
         ),
         **_each(
-            "max_concurrent_rollouts concurrency max_concurrency num_workers max_inflight",
+            "max_concurrent_rollouts concurrency max_concurrency num_workers max_inflight"
+            " max_inflight_tasks num_parallel_generation_workers max_concurrent",
             ("max_in_flight", "RolloutQueue(prompts, batch_size=64, max_in_flight=256)"),
         ),
         **_each(
-            "filter should_accept dynamic_filter reward_fn reward_function score",
+            "filter should_accept should_accept_fn dynamic_filter reward_fn reward_func"
+            " reward_funcs reward_function score zero_variance_filter",
             ("accept", "RolloutQueue(prompts, batch_size=64, accept=score)"),
         ),
-        **_each("dataset data source", ("prompts", "RolloutQueue(prompts, batch_size=64)")),
+        **_each(
+            "sample_full_batch dynamic_bs",
+            ("on_refused", "RolloutQueue(prompts, batch_size=64, on_refused='shorten')"),
+        ),
+        "max_generation_failures": (
+            "on_error",
+            "RolloutQueue(prompts, batch_size=64, on_error='drop')",
+        ),
+        **_each(
+            "dataset data source dataloader train_dataset",
+            ("prompts", "RolloutQueue(prompts, batch_size=64)"),
+        ),
+        **_each(
+            "queue_maxsize max_queue_size maxsize capacity buffer_size",
+            ("steps_ahead", "RolloutQueue(prompts, batch_size=64, steps_ahead=1)"),
+        ),
+        **_each(
+            "generate workflow rollout_fn rollout_func engine generator",
+            (".generate(function)",),
+        ),
+        **_each("timeout request_timeout rollout_timeout", (".generate(function, timeout=600)",)),
+        **_each("retry retries max_retries", (".generate(function, retry=aioqueue.rl.Retry(3))",)),
+        **_each(
+            "weight_sync_steps trigger_parameter_sync_step",
+            (".publishing()",),
+        ),
+        **_each("partial_rollout in_flight_weight_updates drain", (".publishing(drain=True)",)),
+        **_each("steps max_steps total_steps num_steps", (".batches(steps=1000)",)),
+        **_each("epochs num_epochs", ("aioqueue.inputs.items(data, epochs=3)",)),
     },
 }
 """What is written here instead of a keyword argument, by what was called."""

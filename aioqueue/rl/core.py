@@ -278,6 +278,9 @@ class RolloutCore:
         self.steps: dict[int, Step] = {}
         """Those that were handed out, by number. Some may be done already."""
         self.calls: dict[RolloutCall, float] = {}
+        self.judging: Final[dict[MachineGroup, tuple[float, Owner]]] = {}
+        """The groups that a coroutine function for ``accept`` decides about: since when, and in
+        which task."""
         self.first_ordinal: int = 0
         """The ordinal of the prompt that the reader gives first."""
         self.most_threads: int | None = None
@@ -678,29 +681,41 @@ class RolloutCore:
                 self.host.spawn(partial(self._judge_async, group, is_accepted))
                 return
             check_answer(is_accepted)
+        except BaseException as error:
+            self._judging_failed(group, error, "accept=")
+            if not isinstance(error, Exception):
+                raise
+            return
+        self._judged(group, public, is_accepted)
+
+    async def _judge_async(self, group: MachineGroup, answer: Awaitable[Any] | None = None) -> None:
+        accept = self.judge.accept
+        assert accept is not None
+        self.judging[group] = (perf_counter(), Owner(current_waker().runner()))
+        try:
+            public = self._public_group(group)
+            is_accepted = await (accept(public) if answer is None else answer)
+            check_answer(is_accepted)
+        except Exception as error:
+            self._judging_failed(group, error, "accept=")
+            return
+        finally:
+            del self.judging[group]
+        self._judged(group, public, is_accepted)
+
+    def _judged(self, group: MachineGroup, public: Group[Any, Any], is_accepted: Any) -> None:
+        """Let ``weigh`` see a group that ``accept`` has decided about, and report both."""
+        try:
             weight = self._weight(public)
         except BaseException as error:
-            self._judging_failed(group, error)
+            self._judging_failed(group, error, "weigh=")
             if not isinstance(error, Exception):
                 raise
             return
         self.apply(self.machine.judged, group, bool(is_accepted), weight)
 
-    async def _judge_async(self, group: MachineGroup, answer: Awaitable[Any] | None = None) -> None:
-        accept = self.judge.accept
-        assert accept is not None
-        try:
-            public = self._public_group(group)
-            is_accepted = await (accept(public) if answer is None else answer)
-            check_answer(is_accepted)
-            weight = self._weight(public)
-        except Exception as error:
-            self._judging_failed(group, error)
-            return
-        self.apply(self.machine.judged, group, bool(is_accepted), weight)
-
-    def _judging_failed(self, group: MachineGroup, error: BaseException) -> None:
-        what = f"in accept= or weigh= of the group of prompt {short_value(group.prompt.value)}"
+    def _judging_failed(self, group: MachineGroup, error: BaseException, where: str) -> None:
+        what = f"in {where} of the group of prompt {short_value(group.prompt.value)}"
         add_note(error, f"{what} (ordinal {group.ordinal}), in {self}")
         self.apply(self.machine.stop, error)
 
@@ -990,6 +1005,15 @@ class RolloutCore:
     def describe_time(self, call: RolloutCall, began: float) -> str:
         """Say since when a rollout runs."""
         return f"{self.describe_call(call)} runs for {format_seconds(perf_counter() - began)}"
+
+    def describe_judging(self, frames: Mapping[int, FrameType]) -> str:
+        """Say about which group ``accept`` has decided for the longest time; empty for none."""
+        for group, (began, owner) in self.judging.copy().items():
+            prompt = short_value(group.prompt.value)
+            place = place_of(stack_of(owner.thing, frames))
+            text = f"that of prompt {prompt} for {format_seconds(perf_counter() - began)}"
+            return text if place is None else f"{text}, at {place}"
+        return ""
 
     def _place_of(self, call: RolloutCall, frames: Mapping[int, FrameType] | None) -> str:
         """Return where in the user's code a rollout is; empty if that is not known."""

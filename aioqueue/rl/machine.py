@@ -749,16 +749,20 @@ class RolloutMachine:
         batch = max(1, self.batch_size / self._estimate())
         if self.is_stopped or self.in_vain < self.max_refused * batch:
             return
-        reasons = [f"{self.refused} refused by accept="] if self.refused else []
+        # Refused groups that keep the places of their batches are counted when these are done.
+        refused = self.refused + sum(group.is_refused for group in self.groups.values())
+        reasons = [f"{refused} refused by accept="] if refused else []
         reasons += [
             f"{number} dropped because they {_REASONS[why]}" for why, number in self.dropped.items()
         ]
+        shorten = self.on_refused == "shorten"
+        outcome = "batches stay empty" if shorten else "no batch would ever be complete"
         self._stop(
             StarvedError(
                 f"{counted(self.in_vain, 'group')} in a row were refused or dropped (max_refused="
-                f"{self.max_refused} batches), so no batch would ever be complete; in the whole"
-                f" run: {', '.join(reasons)}",
-                refused=self.refused,
+                f"{self.max_refused} batches), so {outcome}; in the whole run:"
+                f" {', '.join(reasons)}",
+                refused=refused,
                 dropped=self.dropped,
             )
         )

@@ -967,6 +967,11 @@ class _Gate:
             core.end_publisher(publisher, version)
 
 
+@refuse_block(
+    "with",
+    "this publishing() is awaited: write `async with rollouts.publishing():`, or in a plain script"
+    " `with rollouts.sync.publishing():`",
+)
 class AsyncPublishing(_Gate):
     """The context manager of `RolloutQueue.publishing`."""
 
@@ -1198,6 +1203,11 @@ class RolloutBatches(_RolloutSteps[P, R]):
             return batch
 
 
+@refuse_block(
+    "async with",
+    "this publishing() blocks its thread: write `with rollouts.sync.publishing():`, or in a"
+    " coroutine `async with rollouts.publishing():`",
+)
 class Publishing(_Gate):
     """The context manager of ``rollouts.sync.publishing``."""
 

@@ -124,7 +124,7 @@ def _causes(
 
     if not core.has_started:
         yield culprit(
-            "nobody fills",
+            "unfinished",
             f"nothing generates for {core}: coordinator.start(rollouts.generate(function))",
         )
         return
@@ -147,7 +147,9 @@ def _causes(
         )
     if machine.census[GroupState.JUDGED]:
         groups = counted(machine.census[GroupState.JUDGED], "group")
-        yield culprit("worker", f"accept= of {core} decides about {groups}")
+        longest = core.describe_judging(frames)
+        which = f": {longest}" if longest else ""
+        yield culprit("worker", f"accept= of {core} decides about {groups}{which}")
 
 
 def _why_nothing_starts(core: RolloutCore, chain: tuple[str, ...], now: float) -> Iterator[Culprit]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from aioqueue.base.arguments import checked_count
+from aioqueue.base.hints import hint_attributes
 from aioqueue.base.public_names import public
 from aioqueue.errors import InvalidArgumentError, counted
 from aioqueue.items.value_text import short_value
@@ -61,6 +62,7 @@ Part: TypeAlias = tuple[tuple[int, int], ...]
 """A part of a batch: the index of the part, and how many there are, for each `Batch.split`."""
 
 
+@hint_attributes("a Rollout")
 @public("aioqueue.rl")
 class Rollout(Generic[R]):
     """One sample for a prompt: one call of your ``generate`` function, and later its result.
@@ -124,7 +126,7 @@ class Rollout(Generic[R]):
         """What `mark` has noted: ``(version, n_tokens)``, in order; empty if it was not called."""
         return () if self._spans is None else tuple(self._spans)
 
-    def mark(self, n_tokens: int) -> None:
+    def mark(self, n_tokens: int, *, version: int | None = None) -> None:
         """Note that so many tokens more were generated, with the weights that are published now.
 
         Call it after each part of a sample that may go on across publications. A loss with
@@ -132,12 +134,18 @@ class Rollout(Generic[R]):
 
         Args:
             n_tokens: how many tokens were generated since the last call.
+            version: how many steps the weights that generated them contained, for a client whose
+                engine reports that; ``None`` takes the version that is published now. While weights
+                are published, that is still the version before.
 
         Raises:
-            InvalidArgumentError: it is not an int >= 0.
+            InvalidArgumentError: one of them is not an int >= 0.
         """
         n = checked_count(n_tokens, "n_tokens")
-        version = self.version if self._core is None else self._core.version
+        if version is not None:
+            version = checked_count(version, "version")
+        else:
+            version = self.version if self._core is None else self._core.version
         spans = self._spans
         if spans is None:
             spans = self._spans = []
@@ -204,6 +212,7 @@ class ThreadRollout(Rollout[R]):
             core.unpark(call)
 
 
+@hint_attributes("a Group")
 @public("aioqueue.rl")
 class Group(Generic[P, R]):
     """All rollouts of one prompt: what is accepted, and trained, as a whole.
@@ -276,6 +285,7 @@ class Step:
         return True
 
 
+@hint_attributes("a Batch")
 @public("aioqueue.rl")
 class Batch(Generic[P, R]):
     """The groups of one step.
@@ -311,6 +321,9 @@ class Batch(Generic[P, R]):
 
     def __len__(self) -> int:
         return len(self.groups)
+
+    def __iter__(self) -> Iterator[Group[P, R]]:
+        return iter(self.groups)
 
     @property
     def staleness(self) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ import aioqueue
 import aioqueue.ray
 from aioqueue import inputs, sync
 from aioqueue.base.hint_tables import ATTRIBUTES, KEYWORDS, NAMES
-from aioqueue.rl import BlockingRolloutQueue, RolloutQueue
+from aioqueue.rl import Batch, BlockingRolloutQueue, Group, Rollout, RolloutQueue
 
 QUEUES = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue")
 FACES: tuple[Any, ...] = (aioqueue, sync)
@@ -33,10 +33,13 @@ KINDS: dict[str, tuple[type, ...]] = {
     "a coordinator": (aioqueue.Coordinator, sync.Coordinator),
     "a Latest": (aioqueue.Latest, sync.Latest),
     "a RolloutQueue": (RolloutQueue, BlockingRolloutQueue),
+    "a Rollout": (Rollout,),
+    "a Group": (Group,),
+    "a Batch": (Batch,),
 }
 METHODS: tuple[Any, ...] = (aioqueue.FIFOQueue, inputs.Pipeline, inputs.Epochs, inputs.Epoch)
 METHODS = (*METHODS, inputs.Reader, aioqueue.Coordinator, aioqueue.ray.FIFOQueue, aioqueue.Latest)
-METHODS = (*METHODS, RolloutQueue)
+METHODS = (*METHODS, RolloutQueue, Rollout, Batch)
 OPTIONS = tuple(inputs.PrepareOptions.__optional_keys__)
 
 
@@ -52,6 +55,12 @@ def example(kind: str) -> Any:
         return sync.Latest()
     if kind == "a RolloutQueue":
         return RolloutQueue(range(4), batch_size=2)
+    if kind == "a Rollout":
+        return object.__new__(Rollout)  # which only a queue makes
+    if kind == "a Group":
+        return Group("a prompt", 0, (), 0, 0)
+    if kind == "a Batch":
+        return Batch(None, 0, 0, ())
     source = inputs.numbers(4)
     pipeline = source.batch(2)
     if kind in ("a source", "a pipeline", "a source or pipeline"):

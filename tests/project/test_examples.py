@@ -175,18 +175,3 @@ def test_a_node_is_lost_and_nothing_else() -> None:
     assert "13 batches, the same as those of threads" in done.stdout
     # Whatever Ray says that they died of: there is nothing else that was killed.
     assert re.search(r"; [1-9]\d* items? will be prepared again", done.stderr)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arguments", [[], ["--steps-ahead", "0"], ["--sync"]])
-def test_rollouts_teach_a_policy_to_count(arguments: list[str]) -> None:
-    done = run("examples/rollouts.py", "--steps", "20", *arguments)
-    assert done.returncode == 0, done.stderr
-    shares = [int(share) for share in re.findall(r"(\d+)% right", done.stdout)]
-    assert len(shares) == 2
-    assert shares[0] < shares[1] > 20
-    assert "80 groups trained" in done.stdout
-    assert "bottleneck" in done.stdout
-    ages = {int(age) for age in re.findall(r"at most\s+(\d+) steps old", done.stdout)}
-    if "0" in arguments:
-        assert ages == {0}

@@ -53,6 +53,7 @@ class TestBatches:
             async with generating(world, rollouts, Engine(world)):
                 batch = await Trainer(world, rollouts).get()
                 assert (batch.step, batch.version, batch.staleness, len(batch)) == (0, 0, (0, 0), 2)
+                assert tuple(batch) == batch.groups
                 group = batch.groups[1]
                 assert (group.prompt, group.ordinal, group.version) == (1, 1, 0)
                 assert [one.result for one in group.rollouts] == [(1, 0), (1, 1)]
@@ -374,6 +375,20 @@ class TestPublishing:
 
         world.run(body)
 
+    def test_a_block_of_the_other_face_is_explained(self) -> None:
+        rollouts = queue(2)
+        block: Any = rollouts.publishing()
+        with pytest.raises(TypeError, match=r"write `async with rollouts\.publishing\(\):`"), block:
+            pass
+
+        async def body() -> None:
+            blocking: Any = rollouts.sync.publishing()
+            async with blocking:
+                pass
+
+        with pytest.raises(TypeError, match=r"write `with rollouts\.sync\.publishing\(\):`"):
+            asyncio.run(body())
+
     def test_what_would_wait_for_itself_is_refused(self, world: World) -> None:
         async def body() -> None:
             rollouts = queue(8)
@@ -594,14 +609,18 @@ class TestStaleness:
                 await trainer.get()
                 await trainer.publish()
                 engine.rollouts[0, 0, 1].mark(5)
+                engine.rollouts[0, 0, 1].mark(2, version=1)
+                engine.rollouts[0, 0, 1].mark(6, version=2)  # the engine has it already
                 with pytest.raises(ValueError, match="n_tokens: got -1"):
                     engine.rollouts[0, 0, 1].mark(-1)
+                with pytest.raises(ValueError, match="version: got 'new'"):
+                    engine.rollouts[0, 0, 1].mark(1, version="new")  # type: ignore[arg-type]
                 engine.end_all()
                 batch = await trainer.get()
                 while batch.groups[0].prompt:
                     batch.done()
                     batch = await trainer.get()
-                assert batch.groups[0].rollouts[0].spans == ((0, 7), (1, 5))
+                assert batch.groups[0].rollouts[0].spans == ((0, 7), (1, 7), (2, 6))
 
         world.run(body)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import pytest
@@ -295,11 +295,21 @@ class TestOtherFunctions:
 
 
 class TestStarving:
-    def test_everything_is_refused(self, world: World) -> None:
+    @pytest.mark.parametrize(
+        ("on_refused", "outcome"),
+        [("replace", "no batch would ever be complete"), ("shorten", "batches stay empty")],
+    )
+    def test_everything_is_refused(
+        self, world: World, on_refused: Literal["replace", "shorten"], outcome: str
+    ) -> None:
         async def body() -> None:
             endless = aioqueue.inputs.items(list(range(10)))
             rollouts = RolloutQueue(
-                endless, batch_size=2, accept=lambda group: False, max_refused=3
+                endless,
+                batch_size=2,
+                accept=lambda group: False,
+                on_refused=on_refused,
+                max_refused=3,
             )
             with pytest.raises(ExceptionGroup) as caught:
                 async with generating(world, rollouts, Engine(world)):
@@ -307,7 +317,7 @@ class TestStarving:
             error = only(caught.value)
             assert isinstance(error, StarvedError)
             assert "6 groups in a row were refused or dropped (max_refused=3 batches)" in str(error)
-            assert "6 refused by accept=" in str(error)
+            assert f", so {outcome}; in the whole run: 6 refused by accept=" in str(error)
             assert (error.refused, error.dropped) == (6, {})
 
         world.run(body)
@@ -474,5 +484,5 @@ class TestArguments:
     def test_names_of_other_libraries_are_explained(self) -> None:
         with pytest.raises(AttributeError, match=r"publishing\(\); the version counts steps"):
             queue(4).update_weights  # type: ignore[attr-defined]  # noqa: B018
-        with pytest.raises(TypeError, match="steps_ahead and max_staleness"):
+        with pytest.raises(TypeError, match="here that is steps_ahead="):
             queue(4, max_head_offpolicyness=4)

@@ -9,7 +9,9 @@ import pytest
 
 import aioqueue
 from aioqueue.errors import InvalidArgumentError
-from tests.kit.worlds import AsyncioWorld, World
+from aioqueue.worlds.current import current_waker
+from aioqueue.worlds.scopes import Gate
+from tests.kit.worlds import AsyncioWorld, TaskWorld, World
 from tests.rl.kit import Engine, Trainer, generating
 from tests.rl.test_queue import check_sums, queue
 
@@ -42,11 +44,35 @@ class TestExplanations:
             rollouts = queue(2)
             taking = world.spawn(Trainer(world, rollouts).get)
             await world.until(lambda: rollouts._core.waiting_takers())
-            assert "nothing generates for RolloutQueue" in str(rollouts.explain())
+            for text in (str(rollouts.explain()), str(aioqueue.explain())):
+                assert "nothing generates for RolloutQueue" in text
             async with generating(world, rollouts, Engine(world)):
                 assert (await taking.result()).step == 0
 
         world.run(body)
+
+    def test_accept_decides(self, task_world: TaskWorld) -> None:
+        async def accept(group: Any) -> bool:
+            await gate.wait(current_waker())
+            return True
+
+        async def body() -> None:
+            rollouts = queue(4, accept=accept, name="grpo", order="strict")
+            async with generating(task_world, rollouts, Engine(task_world)):
+                trainer = Trainer(task_world, rollouts)
+                taking = task_world.spawn(trainer.get)
+                await task_world.until(lambda: len(rollouts._core.judging) == 4)
+                await task_world.until(lambda: rollouts._core.waiting_takers())
+                for text in (str(rollouts.explain()), str(aioqueue.explain())):
+                    assert "accept= of RolloutQueue 'grpo' decides about 4 groups: that of" in text
+                    assert "test_statistics.py" in text
+                gate.open()
+                (await taking.result()).done()
+                assert len(await trainer.train_all()) == 1
+                assert not rollouts._core.judging
+
+        gate = Gate()
+        task_world.run(body)
 
     def test_a_pause_and_a_publication(self, world: World) -> None:
         async def body() -> None:
