@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from aioqueue.core.elements.spec import Columns
-
-PackedRow = tuple[Any, ...]
-"""A row in the form in which many are joined fastest; see `RowPacking`."""
+from aioqueue.core.elements.spec import Columns, PackedRow
 
 Joined = Callable[[list[PackedRow]], Columns]
 """Makes columns of packed rows."""

@@ -70,7 +70,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from aioqueue.core.arrivals import Joined, PackedRow
+from aioqueue.core.arrivals import Joined
 from aioqueue.core.attempts import (
     CLOSED,
     CLOSING,
@@ -91,7 +91,7 @@ from aioqueue.core.attempts import (
     closed_error,
     join_error,
 )
-from aioqueue.core.elements.spec import Columns
+from aioqueue.core.elements.spec import Columns, PackedRow
 from aioqueue.core.fast_path import INFINITY, MachineState
 from aioqueue.errors import QueueClosedError, out_of_range_error
 from aioqueue.system.locks import (

@@ -20,9 +20,8 @@ import numpy as np
 
 from aioqueue.base.arguments import is_int
 from aioqueue.base.public_names import DeferredModule
-from aioqueue.core.arrivals import PackedRow
 from aioqueue.core.elements.component import Component, Shape
-from aioqueue.core.elements.spec import Columns, Row
+from aioqueue.core.elements.spec import Columns, PackedRow, Row
 from aioqueue.core.elements.structure import (
     Structure,
     Wording,

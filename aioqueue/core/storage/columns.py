@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.core.arrivals import PackedRow
 from aioqueue.core.elements.component import Component
-from aioqueue.core.elements.spec import Columns, Row
+from aioqueue.core.elements.spec import Columns, PackedRow, Row
 from aioqueue.system._compiled import make_function
 
 LARGE_BYTES: Final = 2**16
