@@ -22,28 +22,26 @@ class Arrivals:
     appends a row, and then reads the limit; the machine sets the limit, and then counts the rows.
     So one of them notices.
 
+    Args:
+        joined: makes columns of rows.
+        most: the largest limit.
+
     Attributes:
         rows: what was written. Writers only append, which is atomic. Only the machine removes rows,
             from the front and under its lock.
         limit: the number of rows at which a writer must call `collect`.
-        most: the largest limit.
-        joined: makes columns of rows.
     """
 
     __slots__ = ("joined", "limit", "most", "rows")
 
-    def __init__(self) -> None:
+    def __init__(self, joined: Joined, most: int) -> None:
+        self.joined: Joined = joined
+        self.most: int = most
         self.rows: list[PackedRow] = []
         self.limit: int = 1
-        self.most: int = 1
-        self.joined: Joined = _not_joined
 
     def take(self, n: int) -> list[PackedRow]:
         """Remove the first n rows, and return them."""
         rows = self.rows[:n]
         del self.rows[:n]
         return rows
-
-
-def _not_joined(rows: list[PackedRow]) -> Columns:
-    raise AssertionError("no thread has announced that it writes rows")

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from aioqueue.core.arrivals import Arrivals
 from aioqueue.core.attempts import (
     CLOSED,
     DEQUEUE,
@@ -301,7 +300,7 @@ class MachineState(FastPath):
         self._wait_lists = wait_lists = WaitLists()
         self._enqueues, self._dequeues = wait_lists.enqueues, wait_lists.dequeues
         self._places, self._granted = wait_lists.places, wait_lists.granted
-        self.arrivals: Arrivals = Arrivals()
+        self.arrivals: Any = None  # the `Arrivals`, if a thread writes rows without the lock
         self._writers: list[object] = []  # one of each thread that writes rows there
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
         # Rows that are done with. The rest of those that went in are unfinished: that costs nothing

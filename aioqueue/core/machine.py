@@ -70,7 +70,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from aioqueue.core.arrivals import Joined
+from aioqueue.core.arrivals import Arrivals, Joined
 from aioqueue.core.attempts import (
     CLOSED,
     CLOSING,
@@ -452,17 +452,22 @@ class Machine(MachineState):
         return self._settle()
 
     @synchronized
-    def open_arrivals(self, writer: object, joined: Joined, most: int) -> Collection[Waker]:
+    def prepare_arrivals(self, joined: Joined, most: int) -> Arrivals:
+        """Return where threads write rows without the lock; see `Arrivals` for the arguments, which
+        are the same for all of them."""
+        if self.arrivals is None:
+            self.arrivals = Arrivals(joined, most)
+        arrivals: Arrivals = self.arrivals
+        return arrivals
+
+    @synchronized
+    def open_arrivals(self, writer: object) -> Collection[Waker]:
         """Take in rows that a thread writes without the lock, from now on.
 
         Args:
             writer: stands for the thread.
-            joined: makes columns of the rows; the same for all threads.
-            most: how many rows may wait to enter together.
         """
         self._disable_fast_path()
-        arrivals = self.arrivals
-        arrivals.joined, arrivals.most = joined, most
         self._writers.append(writer)
         return self._settle()
 

@@ -47,12 +47,12 @@ class ElementWriter:
         self._complete = complete
         self._spec = spec
         self._packing = packing
-        self.arrivals: Arrivals = machine.arrivals
+        self.arrivals: Arrivals = machine.prepare_arrivals(packing.joined, packing.most)
         self.write_usual: Callable[[Any], bool] = spec.usual_element_writer(
             packing.is_number, self.arrivals.rows.append
         )
         self.lost: int = 0
-        apply_deferred(machine.open_arrivals, self, packing.joined, packing.most)
+        apply_deferred(machine.open_arrivals, self)
 
     def write(self, element: Any) -> None:
         """Write any element.

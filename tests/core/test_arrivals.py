@@ -41,9 +41,9 @@ class Writer:
     def __init__(self, machine: Machine, rows: list[int]) -> None:
         packing = RowPacking(ElementSpec(["int64"], [()]).components, MOST)
         self.machine, self.rows = machine, rows
-        self.arrivals = machine.arrivals
+        self.arrivals = machine.prepare_arrivals(packing.joined, packing.most)
         self.rest: list[int] = []  # rows for which there was no room
-        machine.open_arrivals(self, packing.joined, packing.most)
+        machine.open_arrivals(self)
 
     def steps(self) -> Iterator[None]:
         arrivals = self.arrivals
