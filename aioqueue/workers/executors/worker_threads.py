@@ -35,6 +35,8 @@ from aioqueue.workers.job import Job
 from aioqueue.workers.key_limits import Inbox
 from aioqueue.workers.timing import WorkerGauge
 
+_item: Final[Callable[[ItemFields], Item]] = partial(tuple.__new__, Item)
+
 
 class ThreadSource:
     """The source of a job, which one thread reads at a time.
@@ -114,7 +116,8 @@ class ThreadSource:
                     if n > 1:
                         self._read_ahead(n)
                     elif worker is None:
-                        return as_item(next(self._items))
+                        fields = next(self._items)
+                        return fields if type(fields) is Item else _item(fields)
                     else:
                         return self._measured(worker.weight)
                 except BaseException as error:
@@ -131,7 +134,7 @@ class ThreadSource:
         if job.roster.surplus and self.is_for_workers:
             job.dismiss()
         try:
-            return as_item(self._ahead.popleft())
+            return _item(self._ahead.popleft())
         except IndexError:
             return None  # other workers were faster
 
@@ -199,9 +202,9 @@ class ThreadSource:
 
     def _measured(self, weight: int) -> Item:
         began = perf_counter()
-        item = as_item(next(self._items))
+        item = next(self._items)
         self._job.gauge.source_waits.add(perf_counter() - began, weight)
-        return item
+        return item if type(item) is Item else _item(item)
 
     def _wait_for_room(self) -> None:
         """Wait until another item may come in, or none will. Called under the lock."""
