@@ -476,8 +476,8 @@ class Machine(MachineState):
         """Take in what has arrived. A writer calls this when the limit is reached.
 
         Returns:
-            The wakers; and the rows for which there is no room: the caller enqueues them, whoever
-            has written them.
+            The wakers; and the rows for which there is no room: the caller enqueues them, also
+            those of other threads.
         """
         self._disable_fast_path()
         wakers = self._settle()

@@ -128,7 +128,7 @@ class RowPacking:
         return tuple([make(value) for make, value in zip(self._packs, row, strict=True)])
 
     def joined(self, rows: Sequence[PackedRow]) -> Columns:
-        """Return columns of packed rows, of which there are some."""
+        """Return columns of one or more packed rows."""
         values = zip(*rows, strict=True)
         return [join(column) for join, column in zip(self._joins, values, strict=True)]
 
