@@ -23,9 +23,9 @@ cdef class MachineState(FastPath):
     cdef public Durations _enqueue_waits, _dequeue_waits
     cdef public bint _batch_waits, _brings_sizes, _progressive, _eager, _claims_disabled
     cdef public Py_ssize_t _finished
-    cdef public list _returned, _arrivals, arrival_marks
+    cdef public list _returned, _writers
+    cdef public object arrivals
 
-    cpdef bint _has_arrived(self) except -1
     cpdef _take_in_arrivals(self)
     cpdef _claims(self)
     cpdef _room(self)

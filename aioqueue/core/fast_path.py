@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from aioqueue.core.arrivals import Arrivals
 from aioqueue.core.attempts import (
     CLOSED,
     DEQUEUE,
@@ -237,7 +236,6 @@ class MachineState(FastPath):
     """
 
     __slots__ = (
-        "_arrivals",
         "_batch_waits",
         "_beginning",
         "_brings_sizes",
@@ -263,7 +261,8 @@ class MachineState(FastPath):
         "_state",
         "_wait_lists",
         "_waiting",
-        "arrival_marks",
+        "_writers",
+        "arrivals",
         "kind",
         "max_bytes",
         "name",
@@ -301,8 +300,8 @@ class MachineState(FastPath):
         self._wait_lists = wait_lists = WaitLists()
         self._enqueues, self._dequeues = wait_lists.enqueues, wait_lists.dequeues
         self._places, self._granted = wait_lists.places, wait_lists.granted
-        self._arrivals: list[Arrivals] = []  # of the threads that write rows without the lock
-        self.arrival_marks: list[None] = []  # see `Arrivals`
+        self.arrivals: Any = None  # the `Arrivals`, if a thread writes rows without the lock
+        self._writers: list[object] = []  # one of each thread that writes rows there
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
         # Rows that are done with. The rest of those that went in are unfinished: that costs nothing
         # where nobody asks.
@@ -375,7 +374,7 @@ class MachineState(FastPath):
         if type(attempt) is Take:
             if self._state is not OPEN or not len(self.storage) <= self._bound_out < INFINITY:
                 return False
-            if self._arrivals and self._has_arrived():
+            if self._writers and self.arrivals.rows:
                 return False
             self._standby_take, self._bound_out = attempt, INFINITY
         else:
@@ -553,46 +552,37 @@ class MachineState(FastPath):
         self._take_in_arrivals()
         return self.storage.weight
 
-    def _has_arrived(self) -> bool:
-        for arrivals in self._arrivals:  # noqa: SIM110  # Cython compiles no closure here
-            if arrivals.filled > arrivals.taken:
-                return True
-        return False
-
     def _take_in_arrivals(self) -> None:
         """Put rows in that wait in `Arrivals`, as far as there is room.
 
         It lets no attempt proceed. A caller that does not do so either need not: as long as a
-        dequeue lacks rows, those of all writers are too few for it, unless one of them is about to
-        call `Machine.collect`.
+        dequeue lacks rows, those that have arrived are too few for it, unless their writer is about
+        to call `Machine.collect`.
         """
-        if not self._arrivals:
+        if not self._writers:
             return
+        arrivals = self.arrivals
+        n = len(arrivals.rows)
+        if not n or self._state is not OPEN or self._enqueues or self._places:
+            return  # their writers learn of a closed queue, or wait in line
         head = self._wait_lists.first_dequeue()
         # In a slow move, `_batch_waits` is no more than the safe answer.
         claims = self._progressive and head is not None and not head.single
-        for arrivals in self._arrivals:
-            n = arrivals.filled - arrivals.taken
-            if not n:
-                continue
-            if self._state is not OPEN or self._enqueues or self._places:
-                return  # their writer learns of it, or waits in line
-            if claims:
-                self._claimed = self._claims()
-            room = self._room()
-            if room < 1:
-                return
-            n = int(min(max(room, self._claims_to_come()), n))  # as in `_rows_to_enter`
-            rows = arrivals.joined(arrivals.columns, arrivals.taken, arrivals.taken + n)
-            before = len(self.storage)
-            try:
-                self.storage.put_many(rows, 0, n)
-            finally:
-                # What is in, even if a handler has raised: it must not go in twice.
-                n = len(self.storage) - before
-                arrivals.taken += n
-                self._enqueued += n
-                del self.arrival_marks[:n]
+        if claims:
+            self._claimed = self._claims()
+        room = self._room()
+        if room < 1:
+            return
+        n = int(min(max(room, self._claims_to_come()), n))  # as in `_rows_to_enter`
+        columns = arrivals.joined(arrivals.rows[:n])
+        before = len(self.storage)
+        try:
+            self.storage.put_many(columns, 0, n)
+        finally:
+            # What is in, even if a handler has raised: it must not go in twice.
+            n = len(self.storage) - before
+            self._enqueued += n
+            del arrivals.rows[:n]
         if claims:
             self._claimed = self._claims()
 

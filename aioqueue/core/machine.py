@@ -52,8 +52,8 @@ path (`_disable_fast_path`):
 * below ``_bound_in`` a row can go in, and no caller need be woken;
 * above ``_bound_out`` a row can come out, and no caller need be woken.
 
-**Arrivals.** A thread that enqueues many small rows writes them to memory of its own, without the
-lock, and they enter together (`aioqueue.core.arrivals`). Such a row counts as an enqueue that is
+**Arrivals.** Threads that enqueue many small rows write them down without the lock, and they enter
+together (`aioqueue.core.arrivals`). Such a row counts as an enqueue that is
 about to begin. Every slow move takes in what has arrived before it decides anything, so no dequeue
 waits, fails or gets fewer rows while a row is there for it.
 
@@ -70,7 +70,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from aioqueue.core.arrivals import Arrivals
+from aioqueue.core.arrivals import Arrivals, Joined
 from aioqueue.core.attempts import (
     CLOSED,
     CLOSING,
@@ -91,7 +91,7 @@ from aioqueue.core.attempts import (
     closed_error,
     join_error,
 )
-from aioqueue.core.elements.spec import Columns
+from aioqueue.core.elements.spec import Columns, PackedRow
 from aioqueue.core.fast_path import INFINITY, MachineState
 from aioqueue.errors import QueueClosedError, out_of_range_error
 from aioqueue.system.locks import (
@@ -204,7 +204,7 @@ class Machine(MachineState):
         if (
             self._standby_put is not None
             or self._standby_take is not None
-            or (self._arrivals and self._has_arrived())
+            or (self._writers and self.arrivals.rows)
         ):
             self._disable_fast_path()  # puts them in line
             wakers = self._settle()
@@ -252,7 +252,7 @@ class Machine(MachineState):
                 # no caller is concerned.
                 self._flush(wakers)
             self._set_bounds()
-            if self._arrivals:
+            if self._writers:
                 self._take_in_late_arrivals(wakers)
             if attempt.state is PENDING or attempt.state is GRANTED:
                 # A lease that was granted in this call was not notified: there is no wake to come.
@@ -294,7 +294,7 @@ class Machine(MachineState):
         except Exception as error:
             attempt.state = FAILED
             attempt.error = error
-        if self._places and attempt.state is DONE and not (self._dequeues or self._arrivals):
+        if self._places and attempt.state is DONE and not (self._dequeues or self._writers):
             # The row takes the room that its place had, and the other places are still of one
             # waker: so no enqueue has gained anything, and nobody waits for a row.
             self._set_bounds()
@@ -452,36 +452,44 @@ class Machine(MachineState):
         return self._settle()
 
     @synchronized
-    def open_arrivals(self, arrivals: Arrivals) -> Collection[Waker]:
-        """Take rows in from a thread that begins to write them without the lock."""
+    def prepare_arrivals(self, joined: Joined, most: int) -> Arrivals:
+        """Return where threads write rows without the lock; see `Arrivals` for the arguments, which
+        are the same for all of them."""
+        if self.arrivals is None:
+            self.arrivals = Arrivals(joined, most)
+        arrivals: Arrivals = self.arrivals
+        return arrivals
+
+    @synchronized
+    def open_arrivals(self, writer: object) -> Collection[Waker]:
+        """Take in rows that a thread writes without the lock, from now on.
+
+        Args:
+            writer: stands for the thread.
+        """
         self._disable_fast_path()
-        self._arrivals.append(arrivals)
+        self._writers.append(writer)
         return self._settle()
 
     @synchronized
-    def collect(self, arrivals: Arrivals) -> tuple[Collection[Waker], int, int]:
-        """Take in what has arrived. Its writer calls this when its limit is reached.
-
-        Args:
-            arrivals: the caller's. They are empty afterwards.
+    def collect(self) -> tuple[Collection[Waker], list[PackedRow]]:
+        """Take in what has arrived. A writer calls this when the limit is reached.
 
         Returns:
-            The wakers; and where the rows begin and end for which there is no room: the caller
-            enqueues them.
+            The wakers; and the rows for which there is no room: the caller enqueues them, also
+            those of other threads.
         """
         self._disable_fast_path()
         wakers = self._settle()
-        start, stop = arrivals.taken, arrivals.filled
-        arrivals.taken = arrivals.filled = 0
-        del self.arrival_marks[: stop - start]
-        return wakers, start, stop
+        arrivals = self.arrivals
+        return wakers, arrivals.take(len(arrivals.rows)) if arrivals.rows else []
 
     @synchronized
-    def close_arrivals(self, arrivals: Arrivals) -> Collection[Waker]:
+    def close_arrivals(self, writer: object) -> Collection[Waker]:
         """Note that a thread writes no more; it has collected its rows."""
         self._disable_fast_path()
-        if arrivals in self._arrivals:
-            self._arrivals.remove(arrivals)
+        if writer in self._writers:
+            self._writers.remove(writer)
         return self._settle()
 
     @synchronized
@@ -571,25 +579,25 @@ class Machine(MachineState):
     def _settle(self) -> dict[Waker, None]:
         """Finish a change: let attempts proceed and set the bounds; return the wakers to wake."""
         wakers: dict[Waker, None] = {}
-        if self._arrivals:
+        if self._writers:
             self._take_in_arrivals()
         self._flush(wakers)
         self._set_bounds()
-        if self._arrivals:
+        if self._writers:
             self._take_in_late_arrivals(wakers)
         return wakers
 
     def _take_in_late_arrivals(self, wakers: dict[Waker, None]) -> None:
         """Take in what came while a dequeue began to wait.
 
-        A writer counts a row and then compares with its limit, without the lock. One that has done
+        A writer appends a row and then compares with the limit, without the lock. One that has done
         both before the limit was set does not call `collect` for its row.
         """
-        while self._dequeues and len(self.arrival_marks) >= self._arrivals[0].limit:
+        while self._dequeues and len(self.arrivals.rows) >= self.arrivals.limit:
             before = self._enqueued
             self._take_in_arrivals()
             if self._enqueued == before:
-                return  # there is no room, and their writers wait for it; or none is there yet
+                return  # there is no room, and their writers wait for it
             self._flush(wakers)
             self._set_bounds()
 
@@ -905,7 +913,7 @@ class Machine(MachineState):
                 bound_in = 0 if waits_for_each else self._keep + head.n - 1
                 if not self._progressive:
                     bound_in = min(bound_in, self._limit())
-        if self._arrivals:
+        if self._writers:
             bound_in = self._set_limits(bound_in)
         self._bound_in, self._bound_out = bound_in, bound_out
         if self.observers:
@@ -920,9 +928,8 @@ class Machine(MachineState):
         """
         # While none waits, as many as fit. Without a fast path in, each row has to be collected.
         lacking = bound_in - len(self.storage) + bool(self._dequeues)
-        limit = max(1, int(min(lacking, self._arrivals[0].rows)))
-        for arrivals in self._arrivals:
-            arrivals.limit = limit
+        limit = max(1, int(min(lacking, self.arrivals.most)))
+        self.arrivals.limit = limit
         if self._dequeues:
             bound_in -= limit - 1
         return bound_in

@@ -100,11 +100,11 @@ class BlockingMethods(QueueFace[ElementT]):
         is_here = isinstance(self._machine, Machine)
         if is_free_threaded() or not is_here or self._steps_of_enqueue() is None:
             return None
-        memory = self._core.storage.row_memory(rows)
-        write = None if memory is None else self._core.element_writer(memory)
-        if memory is None or write is None:
+        spec = self._core.spec_of_packed_rows()
+        packing = None if spec is None else self._core.storage.row_packing(rows)
+        if spec is None or packing is None:
             return None
-        return ElementWriter(self._machine, self._complete_enqueue, memory, write)
+        return ElementWriter(self._machine, self._complete_enqueue, spec, packing)
 
     def _complete_enqueue(self, attempt: Attempt) -> None:
         self._complete(attempt, "enqueue", None)

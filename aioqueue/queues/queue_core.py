@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from aioqueue.core.elements.component import Component
-    from aioqueue.core.storage.columns import RowMemory
+    from aioqueue.core.elements.element_spec import ElementSpec
 
 T = TypeVar("T")
 
@@ -303,14 +303,12 @@ class QueueCore:
 
         return spec.row_maker() if type(spec) is ElementSpec else self.to_row
 
-    def element_writer(self, memory: RowMemory) -> Callable[[Columns, int, Any], object] | None:
-        """Return a function that writes an element to an index of the columns of a memory; ``None``
-        if elements of this kind have to be enqueued one by one."""
+    def spec_of_packed_rows(self) -> ElementSpec | None:
+        """Return the spec, if elements may be written as packed rows, which enter together."""
         from aioqueue.core.elements.element_spec import ElementSpec
 
-        if type(self.spec) is not ElementSpec or self.spec.rows_private:
-            return None
-        return self.spec.element_writer(memory.write_row, memory.as_bytes)
+        spec = self.spec
+        return spec if type(spec) is ElementSpec and not spec.rows_private else None
 
     def set_spec(self, spec: Spec) -> None:
         """Replace the spec by one whose rows have another form, for the live faces as well."""

@@ -26,7 +26,7 @@ from aioqueue.coordination.classify import Classification, as_failure, cause_of,
 from aioqueue.coordination.tasks import mark_ending
 from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import add_note, describe_exception
-from aioqueue.items.item import Item
+from aioqueue.items.item import Item, ItemFields
 from aioqueue.sources.base import BaseSource
 from aioqueue.sources.stream_base import BaseStream
 
@@ -104,14 +104,20 @@ class SourceReader:
             return _taken(self._take)
         if not isinstance(self.source, BaseSource):
             return _counted(self.source)
-        if not self.is_in_memory:
-            return _numbered(self.source.entries())
+        items = self.items_in_memory()
+        return _numbered(self.source.entries()) if items is None else _as_items(items)
+
+    def items_in_memory(self) -> ItemsInMemory | None:
+        """Return the items of a source in memory; ``None`` if it is another one."""
+        if not (isinstance(self.source, BaseSource) and self.is_in_memory):
+            return None
         scan = self.source._scan(None, None)
         numbered = scan.numbered()
         if numbered is not None:
-            return _numbered_at_once(numbered, numbered)
+            return ItemsInMemory(numbered, numbered)
         entries = scan.entries()
-        return _numbered_at_once(map(concat, zip(itertools.count()), entries), entries)
+        joined: Any = concat  # of a number, and an entry
+        return ItemsInMemory(map(joined, zip(itertools.count()), entries), entries)
 
     def items_without_waiting(self) -> Generator[Item, None, None] | None:
         """Return the items for tasks if none needs a wait, otherwise ``None``."""
@@ -255,14 +261,37 @@ def _numbered(entries: Iterator[Any]) -> Generator[Item, None, None]:
         close(entries, None)
 
 
-def _numbered_at_once(
-    numbered: Iterable[Sequence[Any]], run: Iterator[Any]
-) -> Generator[Item, None, None]:
-    """Yield items without a step in Python for each, and close the source's iterator."""
-    try:
-        yield from map(_item, numbered)
-    finally:
+class ItemsInMemory(Iterator[ItemFields]):
+    """The items of a source in memory, made without a step in Python for each.
+
+    Args:
+        items: the items.
+        run: the source's iterator, which `close` closes.
+    """
+
+    __slots__ = ("_items", "_run")
+
+    def __init__(self, items: Iterator[ItemFields], run: Iterator[Any]) -> None:
+        self._items = items
+        self._run = run
+
+    def __iter__(self) -> Iterator[ItemFields]:
+        return self._items
+
+    def __next__(self) -> ItemFields:
+        return next(self._items)
+
+    def close(self) -> None:
+        run = self._run
+        self._items = self._run = iter(())  # keep nothing of the source
         close(run, None)
+
+
+def _as_items(items: ItemsInMemory) -> Generator[Item, None, None]:
+    try:
+        yield from map(_item, items)
+    finally:
+        items.close()
 
 
 async def _counted_async(values: AsyncIterable[Any]) -> AsyncGenerator[Item, None]:

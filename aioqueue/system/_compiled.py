@@ -5,8 +5,8 @@ No other module assigns to its own namespace by a string, and none calls `exec`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from types import CodeType
 from typing import Any
 
 
@@ -35,11 +35,19 @@ def make_function(parameters: str, *statements: str, **names: Any) -> Any:
         statements: its lines.
         names: what they refer to.
     """
-    source = "\n  ".join([f"def function({parameters}):", *statements])
-    exec(_code_of(source), names)
-    return names.pop("function")  # else it would be in a cycle with its globals
+    body = "\n    ".join([f"def function({parameters}):", *statements])
+    source = f"def bind({', '.join(names)}):\n  {body}\n  return function"
+    return _binder_of(source)(**names)
 
 
 @lru_cache(64)
-def _code_of(source: str) -> CodeType:
-    return compile(source, __file__, "exec")
+def _binder_of(source: str) -> Callable[..., Any]:
+    """Return a function that makes the function of a source.
+
+    The names are in cells rather than in globals of each function: CPython looks up globals fast
+    only if all functions of one code share them.
+    """
+    namespace: dict[str, Any] = {}
+    exec(compile(source, __file__, "exec"), namespace)
+    binder: Callable[..., Any] = namespace.pop("bind")  # else it would be in a cycle
+    return binder

@@ -18,7 +18,7 @@ from typing import Any
 
 from aioqueue.core.meters import Tracer
 from aioqueue.errors import counted
-from aioqueue.items.item import EpochEnd, Item
+from aioqueue.items.item import EpochEnd, Item, as_item
 from aioqueue.items.value_text import format_value
 from aioqueue.sources import source_reader
 from aioqueue.telemetry import EndingPart, Histogram, StageNumbers
@@ -93,9 +93,9 @@ def _worker(
         stack = stack_of(entry.thread, frames)
         worker = replace(worker, stack=stack, key=id(entry.thread), registered=worker.key)
     item, failures, seconds = entry.item, entry.failures, entry.seconds
-    if item is None or isinstance(item.value, EpochEnd):
+    if item is None or isinstance(item[1], EpochEnd):
         return replace(worker, is_at_source=_is_at_source(worker.stack))
-    return replace(worker, item=explained_item(item, failures, seconds))
+    return replace(worker, item=explained_item(as_item(item), failures, seconds))
 
 
 def _is_at_source(stack: Stack) -> bool:

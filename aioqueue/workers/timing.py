@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from aioqueue.coordination.classify import owner_of_caller
 from aioqueue.core.meters import BOUNDS, Counted, Durations, LockSamples, Meter, current_meter
-from aioqueue.items.item import EpochEnd, Item
+from aioqueue.items.item import EpochEnd, Item, ItemFields
 from aioqueue.system.locks import call_with_lock, synchronized
 from aioqueue.telemetry import WorkerNumbers
 from aioqueue.telemetry.explain.lock_waits import locks_of
@@ -42,7 +42,7 @@ class InProgress:
     __slots__ = ("began", "failures", "item", "pending", "process", "thread")
 
     def __init__(self) -> None:
-        self.item: Item | None = None
+        self.item: ItemFields | None = None
         self.failures: int = 0
         self.began: float = perf_counter()
         self.process: Any = None
@@ -173,7 +173,7 @@ class WorkerGauge(Meter):
         self._busy = self._idle = 0.0  # in this turn
         self._key = 0.0  # the seconds of this turn in the key function
         self._full: float | None = None  # seconds at its request in which no item was let in
-        self._seen: tuple[Item | None, float] = (None, 0.0)
+        self._seen: tuple[ItemFields | None, float] = (None, 0.0)
 
     # The steps of one turn.
 
@@ -363,11 +363,11 @@ class WorkerGauge(Meter):
             idle=max(0.0, now - self.began - busy),
             items=self.calls,
             deaths=self.deaths,
-            item=None if item is None else item.index,
+            item=None if item is None else item[3],  # its index
             seconds=0.0 if item is None else now - self._since(now),
         )
 
-    def _current_item(self) -> Item | None:
+    def _current_item(self) -> ItemFields | None:
         if self.get_item is not None:
             return self.get_item()
         return self.item or self.in_progress.item

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from aioqueue.core.arrivals import Arrivals
 from aioqueue.core.attempts import Put, Take
 from aioqueue.core.elements.element_spec import ElementSpec
 from aioqueue.core.machine import Machine
 from aioqueue.core.storage.blocks import BlockStorage
-from aioqueue.core.storage.columns import RowMemory
+from aioqueue.core.storage.columns import RowPacking
 from aioqueue.system.locks import machine_lock
 
-ROWS = 4
-"""The rows that fit in the memory of a writer."""
+MOST = 4
+"""The rows that may wait to enter together."""
 
 
 class Sleeper:
@@ -40,29 +39,26 @@ class Writer:
     """Writes rows in steps. Another thread may come between any two."""
 
     def __init__(self, machine: Machine, rows: list[int]) -> None:
-        memory = RowMemory(ElementSpec(["int64"], [()]).components, ROWS)
+        packing = RowPacking(ElementSpec(["int64"], [()]).components, MOST)
         self.machine, self.rows = machine, rows
-        self.arrivals = Arrivals(memory.columns, ROWS, machine.arrival_marks, memory.joined)
+        self.arrivals = machine.prepare_arrivals(packing.joined, packing.most)
         self.rest: list[int] = []  # rows for which there was no room
-        machine.open_arrivals(self.arrivals)
+        machine.open_arrivals(self)
 
     def steps(self) -> Iterator[None]:
         arrivals = self.arrivals
         for row in self.rows:
-            arrivals.columns[0][arrivals.filled] = row
-            arrivals.marks.append(None)
+            arrivals.rows.append((row,))
             yield
-            arrivals.filled += 1
+            count = len(arrivals.rows)
             yield
-            count = len(arrivals.marks)
-            yield
-            if count >= arrivals.limit or arrivals.filled == arrivals.rows:
+            if count >= arrivals.limit:
                 self.collect()
             yield
 
     def collect(self) -> None:
-        _, start, stop = self.machine.collect(self.arrivals)
-        self.rest += self.arrivals.columns[0][start:stop].tolist()
+        _, rest = self.machine.collect()
+        self.rest += [row for (row,) in rest]
 
 
 def orders(*lengths: int) -> Iterator[tuple[int, ...]]:
@@ -90,8 +86,8 @@ def taken(take: Take, machine: Machine) -> list[int]:
 )
 def test_a_dequeue_has_its_rows_when_they_are_written(n: int, single: bool, every: int) -> None:
     """Two writers of two rows each, and a dequeue that begins between any of their steps."""
-    for order in itertools.islice(orders(8, 8), 0, None, every):
-        for at in range(17):
+    for order in itertools.islice(orders(6, 6), 0, None, every):
+        for at in range(13):
             machine = machine_of()
             writers = [Writer(machine, [1, 2]), Writer(machine, [3, 4])]
             steps = [writer.steps() for writer in writers]
@@ -101,13 +97,11 @@ def test_a_dequeue_has_its_rows_when_they_are_written(n: int, single: bool, ever
                     machine.begin(take, Sleeper())  # type: ignore[arg-type]
                 next(steps[index], None)
                 if take.host is not None and take.is_pending:
-                    # A writer has counted its row, and is about to look at the limit.
-                    entered = machine._enqueued + sum(
-                        one.arrivals.filled - one.arrivals.taken for one in writers
-                    )
-                    is_between = len(machine.arrival_marks) >= writers[0].arrivals.limit
-                    assert entered < n or is_between
-            if at == 16:
+                    # A writer has appended its row, and is about to read the limit.
+                    rows = len(machine.arrivals.rows)
+                    is_between = rows >= machine.arrivals.limit
+                    assert machine._enqueued + rows < n or is_between
+            if at == 12:
                 machine.begin(take, Sleeper())  # type: ignore[arg-type]
             assert not take.is_pending, (order, at)
             found = taken(take, machine)
@@ -158,8 +152,7 @@ class TestMoves:
         self, machine: Machine, writer: Writer, move: Callable[[Machine], Any]
     ) -> None:
         move(machine)
-        assert writer.arrivals.taken == writer.arrivals.filled == 2
-        assert machine.arrival_marks == []
+        assert machine.arrivals.rows == []
         assert machine._enqueued >= 2
 
     def test_a_task_does_not_stand_by(self, machine: Machine, writer: Writer) -> None:
@@ -211,7 +204,7 @@ class TestRoom:
     def test_a_closed_writer_bounds_nothing(self) -> None:
         machine = machine_of()
         writer = Writer(machine, [])
-        machine.close_arrivals(writer.arrivals)
+        machine.close_arrivals(writer)
         take = Take(5)
         machine.begin(take, Sleeper())  # type: ignore[arg-type]
         assert machine._bound_in == 4

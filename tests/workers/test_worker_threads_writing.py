@@ -28,12 +28,12 @@ def make(i: int) -> Made:
 
 @pytest.fixture
 def collects(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each `collect` of a writer has found in its memory."""
+    """How many rows each `collect` of a writer has found."""
     found: list[int] = []
     collect = ElementWriter.collect
 
     def counted(writer: ElementWriter) -> None:
-        found.append(writer.arrivals.filled - writer.arrivals.taken)
+        found.append(len(writer.arrivals.rows))
         collect(writer)
 
     monkeypatch.setattr(ElementWriter, "collect", counted)

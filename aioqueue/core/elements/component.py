@@ -35,6 +35,10 @@ _PLAIN_ARRAYS = (np.ndarray, np.memmap)
 assignments, such as masks."""
 
 
+_SMALL: Final = 2**30 - 1
+"""The largest int of one digit."""
+
+
 class _Cast(Enum):
     """Whether arrays of one dtype may be cast to another."""
 
@@ -171,13 +175,20 @@ class Component:
         if self.text or names[f"{value}_type"] is None:
             return "False", {}
         if not self.scalar:
+            has_shape = f"{value}.shape == {value}_shape"
+            if self.fixed and self.shape is not None and len(self.shape) == 1:
+                # NumPy makes the shape each time: that takes twice as long.
+                has_shape = f"{value}.ndim == 1 and len({value}) == {self.shape[0]}"
             return (
-                f"type({value}) is {value}_type and {value}.dtype is {value}_dtype"
-                f" and {value}.shape == {value}_shape"
+                f"type({value}) is {value}_type and {value}.dtype is {value}_dtype and {has_shape}"
             ), names
         test = f"type({value}) is {value}_type"
         if self.dtype.kind in "iu":
-            test = f"(type({value}) is int and {value}_low <= {value} <= {value}_high) or {test}"
+            fits = f"{value}_low <= {value} <= {value}_high"
+            if self._high > _SMALL:
+                # CPython compares ints of one digit in a fifth of the time.
+                fits = f"({max(self._low, -_SMALL)} <= {value} <= {_SMALL} or {fits})"
+            test = f"(type({value}) is int and {fits}) or {test}"
         elif self._is_float and self.dtype.kind == "f":
             test = f"(type({value}) is float and {value}_low <= {value} <= {value}_high) or {test}"
         return test, names

@@ -21,7 +21,7 @@ import numpy as np
 from aioqueue.base.arguments import is_int
 from aioqueue.base.public_names import DeferredModule
 from aioqueue.core.elements.component import Component, Shape
-from aioqueue.core.elements.spec import Columns, Row
+from aioqueue.core.elements.spec import Columns, PackedRow, Row
 from aioqueue.core.elements.structure import (
     Structure,
     Wording,
@@ -148,40 +148,45 @@ class ElementSpec:
         )
         return row_of
 
-    def element_writer(
-        self, write_row: Callable[[Columns, int, Row], object], as_bytes: Sequence[bool]
-    ) -> Callable[[Columns, int, Any], object]:
-        """Return a function that writes an element to an index of columns.
+    def usual_element_writer(
+        self, is_number: Sequence[bool], append: Callable[[PackedRow], object]
+    ) -> Callable[[Any], bool]:
+        """Return a function that appends a usual element, packed; it returns whether it is one.
 
-        It does so faster with usual elements, as `row_maker`.
+        Usual elements are those of `row_maker`, and the values of an only component.
 
         Args:
-            write_row: does the same with a row.
-            as_bytes: of each component, whether its column gets an array as its bytes.
+            is_number: of each component, whether its values stay numbers, instead of bytes.
+            append: receives the packed row.
         """
-        count = len(self.components)
+        values = [f"v{i}" for i in range(len(self.components))]
         tests: list[str] = []
-        names: dict[str, Any] = {"row": self.row, "write_row": write_row}
-        for i, component in enumerate(self.components):
-            test, of_test = component.needs_no_conversion(f"v{i}")
-            tests.append(f"({test})")
+        packed: list[str] = []
+        names: dict[str, Any] = {"append": append}
+        for value, component, stays in zip(values, self.components, is_number, strict=True):
+            test, of_test = component.needs_no_conversion(value)
             names |= of_test
-        if self._tuple_length < 2 or "(False)" in tests:
-            row = self.row
-            return lambda columns, index, element: write_row(columns, index, row(element))
-        values, targets = ([f"{name}{i}" for i in range(count)] for name in "vc")
-        write: Callable[[Columns, int, Any], object] = make_function(
-            "columns, index, element",
-            f"if type(element) is tuple and len(element) == {self._tuple_length}:",
-            f"  {', '.join(values)} = element",
-            f"  if {' and '.join(tests)}:",
-            f"    {', '.join(targets)} = columns",
-            *(
-                f"    {c}[index] = {v}{'.tobytes()' if is_bytes else ''}"
-                for c, v, is_bytes in zip(targets, values, as_bytes, strict=True)
-            ),
-            "    return",
-            "write_row(columns, index, row(element))",
+            # Python's own numbers have no bytes, and those of a NumPy scalar are in native order.
+            is_exact = component.dtype.kind in "bc" and component.dtype.isnative
+            has_bytes = not component.scalar or is_exact
+            tests.append(f"({test})" if stays or has_bytes else "(False)")
+            packed.append(value if stays else f"{value}.tobytes()")
+        if self.names or "(False)" in tests:
+            return _write_nothing
+        unpack = ["v0 = element"]
+        if self._single is None:
+            unpack = [
+                f"if type(element) is not tuple or len(element) != {len(values)}:",
+                "  return False",
+                f"{', '.join(values)} = element",
+            ]
+        write: Callable[[Any], bool] = make_function(
+            "element",
+            *unpack,
+            f"if {' and '.join(tests)}:",
+            f"  append(({', '.join(packed)},))",
+            "  return True",
+            "return False",
             **names,
         )
         return write
@@ -339,6 +344,11 @@ class TreeSpec(ElementSpec):
 
     def outputs(self, out: Any, n: int) -> Columns:
         return super().outputs(tuple(self.structure.leaves(out, _OUT)), n)
+
+
+def _write_nothing(element: Any) -> bool:
+    """Return false: no element is usual."""
+    return False
 
 
 def _remade(kind: type[ElementSpec], arguments: Mapping[str, Any]) -> ElementSpec:

@@ -76,6 +76,9 @@ Row = Any
 Columns = list[Any]
 """The rows of a batch by component; in a queue of objects, the list of rows."""
 
+PackedRow = tuple[Any, ...]
+"""A row of typed values in the form in which many are joined fastest: see `RowPacking`."""
+
 
 class Spec(Protocol):
     """What a queue needs to know about its elements."""

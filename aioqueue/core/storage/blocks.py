@@ -33,7 +33,7 @@ from aioqueue.core.elements.component import Component
 from aioqueue.core.elements.spec import Columns, Row
 from aioqueue.core.storage.columns import (
     LARGE_BYTES,
-    RowMemory,
+    RowPacking,
     RowReader,
     allocate,
     as_dtypes,
@@ -171,10 +171,10 @@ class BlockStorage(Storage):
         tail.stop += n
         self._count += n
 
-    def row_memory(self, n: int) -> RowMemory | None:
+    def row_packing(self, n: int) -> RowPacking | None:
         if self._references or self.is_large(n) or n > self._block_rows:
             return None
-        return RowMemory(self._components, n)
+        return RowPacking(self._components, n)
 
     def reserve(self, n: int) -> Block | None:
         block = self._pop_spare(n)

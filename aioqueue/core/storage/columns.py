@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
+from struct import calcsize, pack
 from typing import Any, Final
 
 import numpy as np
 
 from aioqueue.core.elements.component import Component
-from aioqueue.core.elements.spec import Columns, Row
+from aioqueue.core.elements.spec import Columns, PackedRow, Row
 from aioqueue.system._compiled import make_function
 
 LARGE_BYTES: Final = 2**16
@@ -92,64 +94,75 @@ def row_writer(n: int) -> Callable[[Sequence[Any], int, Row], object]:
     return write
 
 
-_MOST_AS_BYTES: Final = 1024
-"""Larger arrays are written to an array: to copy their bytes once more costs what it saves."""
+class RowPacking:
+    """How rows are packed that are written one by one, and leave together as columns.
 
-
-class RowMemory:
-    """Memory for rows that are written one by one, and leave together as columns.
-
-    The values of a component that are small arrays are kept as their bytes, which are joined later:
-    that costs half as much as to assign each of them to a row of an array.
+    A packed row is a tuple. It has numbers of a native dtype as they are, and everything else as
+    bytes. They are joined later: that costs a third of what it costs to assign each value to a row
+    of an array.
 
     Args:
-        components: the components of a row, each of one fixed shape, without references.
-        rows: how many rows fit.
-
-    Attributes:
-        columns: what is written to, by component: an array, or a list of bytes.
-        as_bytes: of each component, whether it is a list of bytes.
-        write_row: writes a row to an index of columns.
+        components: the components of a row, each of one fixed shape, small, without references.
+        most: how many rows may be joined.
     """
 
-    __slots__ = ("_components", "as_bytes", "columns", "rows", "write_row")
+    __slots__ = ("_joins", "_packs", "is_number", "most")
 
-    def __init__(self, components: tuple[Component, ...], rows: int) -> None:
-        self._components = components
-        self.rows: int = rows
-        self.as_bytes: list[bool] = [_fits_as_bytes(component) for component in components]
-        self.columns: Columns = [
-            [b""] * rows if as_bytes else array
-            for array, as_bytes in zip(allocate(components, rows), self.as_bytes, strict=True)
+    def __init__(self, components: tuple[Component, ...], most: int) -> None:
+        typecodes = [_typecode(component) for component in components]
+        self.most: int = most
+        self.is_number: list[bool] = [typecode is not None for typecode in typecodes]
+        self._packs: list[Callable[[Any], Any]] = [
+            partial(_packed, component.dtype, is_number)
+            for component, is_number in zip(components, self.is_number, strict=True)
         ]
-        self.write_row: Callable[[Columns, int, Row], object] = row_writer(len(components))
-        if any(self.as_bytes):
-            self.write_row = self._write_as_bytes
+        self._joins: list[Callable[[Sequence[Any]], np.ndarray[Any, Any]]] = [
+            partial(_joined_bytes, component.dtype, _fixed(component))
+            if typecode is None
+            else partial(_joined_numbers, component.dtype, typecode)
+            for component, typecode in zip(components, typecodes, strict=True)
+        ]
 
-    def joined(self, columns: Columns, start: int, stop: int) -> Columns:
-        """Return the rows from one index up to another, of what was written to columns."""
-        joined: Columns = []
-        for component, column, as_bytes in zip(
-            self._components, columns, self.as_bytes, strict=True
-        ):
-            rows = column[start:stop]
-            if as_bytes:
-                values = np.frombuffer(b"".join(rows), component.dtype)
-                rows = values.reshape(stop - start, *_fixed(component))
-            joined.append(rows)
-        return joined
+    def packed(self, row: Row) -> PackedRow:
+        """Return a row in its packed form. The casts are those of an assignment."""
+        return tuple([make(value) for make, value in zip(self._packs, row, strict=True)])
 
-    def _write_as_bytes(self, columns: Columns, index: int, row: Row) -> None:
-        for component, column, value, as_bytes in zip(
-            self._components, columns, row, self.as_bytes, strict=True
-        ):
-            # The cast is that of an assignment.
-            column[index] = np.asarray(value, component.dtype).tobytes() if as_bytes else value
+    def joined(self, rows: Sequence[PackedRow]) -> Columns:
+        """Return columns of one or more packed rows."""
+        values = zip(*rows, strict=True)
+        return [join(column) for join, column in zip(self._joins, values, strict=True)]
 
 
-def _fits_as_bytes(component: Component) -> bool:
-    is_array = not component.scalar and component.dtype.kind in "biufc"
-    return is_array and 0 < row_bytes((component,)) <= _MOST_AS_BYTES
+_TYPECODES: Final = {
+    ("f" if code in "fd" else "u" if code.isupper() else "i", calcsize(code)): code
+    for code in "bBhHiIqQfd"
+}
+
+
+def _typecode(component: Component) -> str | None:
+    """Return how `struct` calls numbers of a component; ``None`` if they are no plain numbers."""
+    if not (component.scalar and component.dtype.isnative):
+        return None
+    return _TYPECODES.get((component.dtype.kind, component.dtype.itemsize))
+
+
+def _packed(dtype: np.dtype[Any], is_number: bool, value: Any) -> Any:
+    exact = np.asarray(value, dtype)
+    return exact[()] if is_number else exact.tobytes()
+
+
+def _joined_bytes(
+    dtype: np.dtype[Any], shape: tuple[int, ...], values: Sequence[bytes]
+) -> np.ndarray[Any, Any]:
+    rows = (len(values), *shape)
+    memory = b"".join(values)
+    return np.frombuffer(memory, dtype).reshape(rows) if memory else np.empty(rows, dtype)
+
+
+def _joined_numbers(
+    dtype: np.dtype[Any], typecode: str, values: Sequence[Any]
+) -> np.ndarray[Any, Any]:
+    return np.frombuffer(pack(f"{len(values)}{typecode}", *values), dtype)
 
 
 def empty_value(dtype: np.dtype[Any]) -> Any:

@@ -56,7 +56,7 @@ from aioqueue.core.elements.spec import Columns, Row
 from aioqueue.system.locks import OwnedLock, not_reentrant, synchronized
 
 if TYPE_CHECKING:
-    from aioqueue.core.storage.columns import RowMemory
+    from aioqueue.core.storage.columns import RowPacking
 
 Slot = Any
 """What a storage keeps in its order instead of a row."""
@@ -145,9 +145,9 @@ class Storage(ABC):
         """Add rows ``start`` to ``stop`` of a batch. They are copied, unless `fill` or `wrap` has
         made the batch."""
 
-    def row_memory(self, n: int) -> RowMemory | None:
-        """Return memory for n rows that a thread writes before they go in together; ``None``: one
-        by one they go in as fast, or must not share a copy."""
+    def row_packing(self, n: int) -> RowPacking | None:
+        """Return how to pack up to n rows that threads write before they go in together; ``None``:
+        one by one they go in as fast, or must not share a copy."""
         return None
 
     def reserve(self, n: int) -> Any:  # noqa: B027  # most need none

@@ -8,7 +8,7 @@ from time import perf_counter, thread_time
 from typing import Any, ClassVar
 
 from aioqueue.base.arguments import EnqueueOp
-from aioqueue.items.item import EpochEnd, Item, Prepared
+from aioqueue.items.item import EpochEnd, Item, Prepared, as_item
 from aioqueue.sources.source_reader import combine_errors
 from aioqueue.workers.executor import Executor
 from aioqueue.workers.executors.worker_threads import (
@@ -157,7 +157,7 @@ class ThreadExecutor(Executor):
             self._take_single_turns(in_progress, tally, writer, pace)
         finally:
             try:
-                if writer.arrivals.filled:
+                if writer.arrivals.rows:
                     delivery.collect(writer, tally)
             finally:
                 writer.close()
@@ -179,12 +179,11 @@ class ThreadExecutor(Executor):
         # Otherwise `ItemCall.examples`, or what stands for it, makes the call.
         is_direct = self._is_here and not call.takes_rng
         has_ends, complete_types = job.by_item, call.complete_types
-        is_quick = False  # as of the latest read: from then on, examples are written together
+        is_quick = is_written = False  # as of the latest read: then examples are written together
         delivery = self._delivery
         if writer is not None:
-            arrivals, write = writer.arrivals, writer.write
-            columns, rows, marks = arrivals.columns, arrivals.rows, arrivals.marks
-            mark = marks.append
+            arrivals, write_usual, write = writer.arrivals, writer.write_usual, writer.write
+            rows = arrivals.rows
         seconds = inf
         in_progress.failures = 0
         while not gauge.is_on:
@@ -194,25 +193,29 @@ class ThreadExecutor(Executor):
                 try:
                     item = take_ahead()
                 except IndexError:  # other workers were faster
+                    in_progress.item = None
                     item = take(None, seconds)
             else:
+                in_progress.item = None
                 item = take(None, seconds)
                 is_quick = writer is not None and pace.is_quick
-            value = item[1]
             in_progress.began = now()  # as `InProgress.begin`
             in_progress.item = item
-            is_end = has_ends and type(value) is EpochEnd
+            is_end = has_ends and type(item[1]) is EpochEnd
             try:
                 if is_direct and not is_end:
-                    made = call.call(value)
-                    is_example = type(made) in complete_types
-                    if not is_example:
-                        results = [made]
-                        del made  # an example must have only one owner, or it would be copied
-                        made = call.examples_in(results, value)
+                    made = call.call(item[1])
+                    # A usual element of a queue with a writer is complete: see `make_no_copies`.
+                    is_written = is_quick and write_usual(made)
+                    if not is_written:
+                        is_example = type(made) in complete_types
+                        if not is_example:
+                            results = [made]
+                            del made  # an example must have only one owner, or it would be copied
+                            made = call.examples_in(results, item[1])
                 else:
-                    made, is_example = self._examples(item), False
-                if not is_example:
+                    made, is_example = self._examples(as_item(item)), False
+                if not (is_written or is_example):
                     if type(made) is not tuple:
                         if not self._streams:
                             made = tuple(made)  # see `_prepare`
@@ -220,51 +223,54 @@ class ThreadExecutor(Executor):
                         (made,), is_example = made, True
             except BaseException as raised:
                 in_progress.item = None
-                if writer is not None and arrivals.filled:
+                if writer is not None and rows:
                     delivery.collect(writer, tally)  # those before it
+                item = as_item(item)
                 # Give the exception's result no name here: its traceback refers to this frame.
                 delay = job.item_failed(item, raised, 1)
             else:
                 if not ahead:  # then this worker may read next, and needs the measure
                     seconds = now() - in_progress.began
-                if writer is not None:
+                if not is_written and writer is not None:
+                    in_progress.item = None if is_example else in_progress.item
                     if is_example and is_quick:
-                        in_progress.item = None
                         try:
-                            write(columns, arrivals.filled, made)
+                            write(made)
                         except BaseException as error:
-                            if arrivals.filled:
+                            if rows:
                                 delivery.collect(writer, tally)
                             delivery.not_written(item, error)
                             continue
-                        mark(None)
-                        # From here on, another thread may take it in.
-                        arrivals.filled = filled = arrivals.filled + 1
-                        # First the count, then the check: see `ThreadSource._sleep`.
-                        tally.count += 1
-                        if len(marks) >= arrivals.limit or filled == rows:
-                            delivery.collect(writer, tally)
-                        if job.is_room_awaited:
-                            job.notify_room()
-                        continue
-                    if arrivals.filled:
+                        is_written = True
+                    elif rows:
                         delivery.collect(writer, tally)  # they come first
+                if is_written:
+                    # First the count, then the check: see `ThreadSource._sleep`.
+                    tally.count += 1
+                    # From the append on, another thread may take the row in.
+                    if len(rows) >= arrivals.limit:
+                        in_progress.item = None
+                        delivery.collect(writer, tally)  # type: ignore[arg-type]  # there is one
+                    if job.is_room_awaited:
+                        job.notify_room()
+                    continue
                 if is_example:
                     in_progress.item = None
                     deliver_single(item, made, tally)
                 elif type(made) is tuple:
                     in_progress.item = None
-                    self._delivery.deliver(Prepared(item, made))
+                    self._delivery.deliver(Prepared(as_item(item), made))
                 else:  # a generator, which works only in the delivery
-                    self._deliver(Prepared(item, made), in_progress)
+                    self._deliver(Prepared(as_item(item), made), in_progress)
                     seconds = now() - in_progress.began
                 # Keep nothing of the item while waiting for the next one.
-                del item, value, made
+                del item, made
                 continue
             prepared, seconds = self._prepare_again(item, in_progress, 1, delay)
             in_progress.failures = 0
             self._deliver(prepared, in_progress)
-            del item, value, prepared
+            del item, prepared
+        in_progress.item = None
 
     def _prepare_and_deliver(self, item: Item, in_progress: InProgress) -> float:
         """Take an unmeasured turn; return how long the function has taken."""

@@ -20,7 +20,7 @@ from aioqueue import QueueClosedError, sync
 from aioqueue.base.arguments import EnqueueOp
 from aioqueue.coordination.classify import Classification, classify
 from aioqueue.errors import add_note
-from aioqueue.items.item import Delivered, EpochEnd, Item, Prepared
+from aioqueue.items.item import Delivered, EpochEnd, Item, ItemFields, Prepared, as_item
 from aioqueue.sources.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.system.locks import synchronized
 from aioqueue.workers.flow_control import (
@@ -34,6 +34,8 @@ from aioqueue.workers.flow_control import (
 from aioqueue.workers.job import Job
 from aioqueue.workers.key_limits import Inbox
 from aioqueue.workers.timing import WorkerGauge
+
+_item: Final[Callable[[ItemFields], Item]] = partial(tuple.__new__, Item)
 
 
 class ThreadSource:
@@ -58,11 +60,14 @@ class ThreadSource:
         self._read_lock = threading.Lock()
         self._room = threading.Condition(job.lock)
         self._reader = job.feed.async_reader(job.count) if job.feed.is_async_only else None
-        self._items = (self._reader or job.feed).items()
         may_read_ahead = job.feed.is_in_memory and job.window.limit_bytes is None
+        in_memory = job.feed.items_in_memory() if may_read_ahead else None
+        items = (self._reader or job.feed).items() if in_memory is None else in_memory
+        self._items: Iterator[ItemFields] = items
+        self._close_items: Callable[[], object] = items.close
         self.pace: ReadPace | None = ReadPace() if may_read_ahead else None
         self._pace = self.pace
-        self._ahead: deque[Item] = deque()  # items that were read, for any worker
+        self._ahead: deque[ItemFields] = deque()  # items that were read, for any worker
         job.window.ahead = self._ahead
         self._seconds_each = 0.0  # the seconds to read one of these
         self._read = 0  # the number of items so far
@@ -70,7 +75,7 @@ class ThreadSource:
         self._watch_draws = job.call.watch_draws
 
     @property
-    def ahead(self) -> deque[Item]:
+    def ahead(self) -> deque[ItemFields]:
         """The items that were read and belong to no worker yet. Any worker may take the first."""
         return self._ahead
 
@@ -111,7 +116,8 @@ class ThreadSource:
                     if n > 1:
                         self._read_ahead(n)
                     elif worker is None:
-                        return next(self._items)
+                        fields = next(self._items)
+                        return fields if type(fields) is Item else _item(fields)
                     else:
                         return self._measured(worker.weight)
                 except BaseException as error:
@@ -128,7 +134,7 @@ class ThreadSource:
         if job.roster.surplus and self.is_for_workers:
             job.dismiss()
         try:
-            return self._ahead.popleft()
+            return _item(self._ahead.popleft())
         except IndexError:
             return None  # other workers were faster
 
@@ -164,14 +170,14 @@ class ThreadSource:
             BaseException: the exception of the source, if there are no items.
         """
         began = perf_counter()
-        read: list[Item] = []
+        read: list[ItemFields] = []
         try:
             if self._window.quota is None:
                 read.extend(islice(self._items, n))  # keeps the items before a failure
             else:
                 for item in islice(self._items, n):
                     read.append(item)
-                    if type(item.value) is EpochEnd:  # the next epoch has a number of its own
+                    if type(item[1]) is EpochEnd:  # the next epoch has a number of its own
                         break
             if not read:
                 raise StopIteration
@@ -198,7 +204,7 @@ class ThreadSource:
         began = perf_counter()
         item = next(self._items)
         self._job.gauge.source_waits.add(perf_counter() - began, weight)
-        return item
+        return item if type(item) is Item else _item(item)
 
     def _wait_for_room(self) -> None:
         """Wait until another item may come in, or none will. Called under the lock."""
@@ -276,7 +282,7 @@ class ThreadSource:
             return None
         try:
             self._discard_ahead()
-            self._items.close()
+            self._close_items()
         except BaseException as error:
             return failure_of_clean_up(error)
         finally:
@@ -296,8 +302,10 @@ class ExampleWriter(Protocol):
     """What the queue offers to enqueue many elements of one thread together."""
 
     arrivals: Any
-    write: Callable[[Any, int, Any], object]
+    write_usual: Callable[[Any], bool]
     lost: int
+
+    def write(self, element: Any) -> None: ...
 
     def collect(self) -> None: ...
 
@@ -331,7 +339,7 @@ class ThreadDelivery:
         while due is not None:
             due = self._put(due)
 
-    def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
+    def deliver_single(self, item: ItemFields, example: Any, tally: Tally) -> None:
         """Do the same with the only example of an item that has never failed, at a small part of
         the cost.
 
@@ -350,13 +358,13 @@ class ThreadDelivery:
         each has to be enqueued by itself."""
         return None
 
-    def not_written(self, item: Item, error: BaseException) -> None:
+    def not_written(self, item: ItemFields, error: BaseException) -> None:
         """Handle an example that is wrong, so that it was not written.
 
         Raises:
             BaseException: what ends the worker.
         """
-        prepared = Prepared(item)
+        prepared = Prepared(as_item(item))
         self._job.not_enqueued(prepared, error)
         self._job.item_delivered(prepared)
 
@@ -430,7 +438,7 @@ class SimpleDelivery(ThreadDelivery):
     def element_writer(self) -> ExampleWriter | None:
         return None if self._by_item else self._job.into.sync._element_writer(_MOST_TOGETHER)
 
-    def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
+    def deliver_single(self, item: ItemFields, example: Any, tally: Tally) -> None:
         try:
             to_row, try_enqueue = self._to_row, self._try_enqueue
             if self._by_item:
@@ -465,7 +473,7 @@ class OrderedDelivery(SimpleDelivery):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self._held: dict[int, Prepared | tuple[Item, Any]] = {}
+        self._held: dict[int, Prepared | tuple[ItemFields, Any]] = {}
         self._next = 0  # the number of the next item to enqueue; of who has the turn
         self._turn = threading.Lock()
         job.early = self._held
@@ -480,7 +488,7 @@ class OrderedDelivery(SimpleDelivery):
         del prepared  # keep nothing that is in the queue
         self._enqueue_following(None)
 
-    def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
+    def deliver_single(self, item: ItemFields, example: Any, tally: Tally) -> None:
         self._held[item[0]] = (item, example)
         del item, example
         self._enqueue_following(tally)
@@ -510,8 +518,8 @@ class OrderedDelivery(SimpleDelivery):
             if at not in held:
                 return
 
-    def _put_counted(self, item: Item, example: Any) -> None:
-        prepared = Prepared(item, (example,))
+    def _put_counted(self, item: ItemFields, example: Any) -> None:
+        prepared = Prepared(as_item(item), (example,))
         if self._by_item:
             self._job.pack_whole(prepared)
         self._put(prepared)
@@ -541,7 +549,7 @@ class BufferedDelivery(ThreadDelivery):
         if run:
             self._put_runs(run)
 
-    def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
+    def deliver_single(self, item: ItemFields, example: Any, tally: Tally) -> None:
         buffer = self._output_buffer
         number, _, epoch, index = item
         arrivals = buffer.arrivals
