@@ -36,7 +36,7 @@ from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import call_with_lock, machine_lock
 
 _MOMENT: Final = 1.0
-"""Milliseconds that an acknowledgement waits for a call that takes it along."""
+"""Milliseconds that an acknowledgement waits, once or twice, for a call that takes it along."""
 
 _LONGEST_CORKED: Final = 4096
 """Bytes of a message that may wait for the end of its loop's round."""
@@ -117,7 +117,8 @@ class SharingConnection:
         self._to_acknowledge: list[int] = []
         self._to_free: list[int] = []
         self._corking: EventLoop | None = None  # which is about to `_uncork`
-        self._is_thread_armed = False  # whether the thread sends these lists within a moment
+        self._is_thread_armed = False  # whether the thread sends these lists within two moments
+        self._number_of_moment = 0  # of the last call at the end of the last moment
         self.reading_thread: int = 0  # the blocked caller that reads
         self._has_reader = True  # whether somebody has the reading role: at first, the thread
         self.listeners: dict[int, Callable[[memoryview], object]] = {}  # of news, by object
@@ -592,8 +593,14 @@ class SharingConnection:
         self._finish(lambda: OSError(number, f"{os.strerror(number)}: {where}"))
 
     def _send_late_notes(self) -> None:
-        """Send what no call has taken along since the last time; called once in a moment."""
-        if not (self._to_acknowledge or self._to_free):
+        """Send what no call has taken along since the last time; called once in a moment.
+
+        While calls follow each other, they take everything along: then nothing is sent here, and
+        the thread stays armed. To arm it again for each call would cost more than the moments do.
+        """
+        if self._last_number != self._number_of_moment:
+            self._number_of_moment = self._last_number
+        elif not (self._to_acknowledge or self._to_free):
             self._is_thread_armed = False
             # Something may have been noted between the look and the store.
             self._is_thread_armed = bool(self._to_acknowledge or self._to_free)

@@ -124,6 +124,7 @@ class ConnectedClient:
         pid: the client's process.
         calls: for the services: their calls of this client that are not settled, by number. Each
             has its ``service``.
+        is_awaiting_room: for the server: whether it watches for room in the socket.
     """
 
     def __init__(self, server: Server, connection: socket.socket) -> None:
@@ -136,6 +137,7 @@ class ConnectedClient:
         self.services: set[Service] = set()
         self.memory: SharedMemory | None = None
         self.has_left = False
+        self.is_awaiting_room = False
         self._postponed: deque[Callable[[], object]] = deque()
         self._answer_bytes = 0
         self._block_calls: dict[int, int] = {}  # whose answer is in a block of the shared memory
@@ -490,9 +492,9 @@ class Server:
                 continue
             all_sent = client.send_answers()
             client.make_postponed()
-            mask = _READ if all_sent else _READ | _WRITE
-            if self._selector.get_key(client.socket).events != mask:
-                self._selector.modify(client.socket, mask, client)
+            if client.is_awaiting_room is all_sent:
+                client.is_awaiting_room = not all_sent
+                self._selector.modify(client.socket, _READ if all_sent else _READ | _WRITE, client)
 
     def _seconds_left(self) -> float | None:
         if self._calls or self._with_answers:
