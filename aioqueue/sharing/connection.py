@@ -32,6 +32,7 @@ from aioqueue.sharing.frames import FrameError, FrameSocket
 from aioqueue.sharing.memory import SLOTS, Parts, SharedMemory, packed
 from aioqueue.sharing.owner import MOST_UNSENT, Address, check_version, hello_body
 from aioqueue.sharing.peers import Peer, died_error, peer_pid
+from aioqueue.sharing.row_blocks import MappedRows
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import call_with_lock, machine_lock
 
@@ -90,6 +91,7 @@ class SharingConnection:
     Attributes:
         peer: the owner's process.
         memory: what the two share; ``None`` until the owner has introduced itself.
+        rows: where the owner keeps large rows; likewise.
         ended_here: whether it has ended for want of descriptors: the next call connects anew.
 
     Raises:
@@ -109,6 +111,7 @@ class SharingConnection:
         self.socket: FrameSocket = FrameSocket(connected)
         self.peer: Peer = Peer(peer_pid(connected) or address.pid)
         self.memory: SharedMemory | None = None
+        self.rows: MappedRows | None = None
         self.ended_here: bool = False
         self._lock = machine_lock()  # guards what follows
         self._calls: dict[int, SentCall] = {}  # those that expect an answer, by slot: see `memory`
@@ -633,10 +636,13 @@ class SharingConnection:
         while len(received) < size and self._end is None:
             for descriptor, _ in self._poll.poll():
                 if descriptor == raw.fileno():
-                    data, descriptors, _, _ = socket.recv_fds(raw, size - len(received), 1)
-                    if descriptors:
+                    data, descriptors, _, _ = socket.recv_fds(raw, size - len(received), 2)
+                    if len(descriptors) == 2:
                         self.memory = SharedMemory(descriptors[0], is_owner=False)
-                    elif data and self.memory is None:  # the system could not make it ours
+                        self.rows = MappedRows(descriptors[1])
+                    elif data and self.memory is None:  # the system could not make them ours
+                        for descriptor in descriptors:
+                            os.close(descriptor)
                         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                     if not data:
                         self._finish(lambda: died_error("the process that shares it", self.peer))
@@ -689,6 +695,8 @@ class SharingConnection:
         self.peer.close()
         if self.memory is not None:
             self.memory.close()
+        if self.rows is not None:
+            self.rows.close()
 
     def _close_pipes(self) -> None:
         for end in (

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The version of the protocol. Both ends must have the same one."""
 
 HEAD: Final = struct.Struct("<IBIQ")

@@ -39,6 +39,7 @@ from aioqueue.sharing import addresses, frames, memory
 from aioqueue.sharing.frames import FrameError, FrameSocket
 from aioqueue.sharing.memory import Parts, SharedMemory
 from aioqueue.sharing.peers import Peer, peer_pid
+from aioqueue.sharing.row_blocks import RowBlocks
 from aioqueue.system.forks import note_for_forks
 
 _log: Final = logging.getLogger("aioqueue")
@@ -241,7 +242,12 @@ class Server:
         self._is_ending = False
         self._names: dict[str, addresses.Name] = {}
         self._lock = threading.Lock()  # guards the services and names
-        self._listener, path = addresses.listening_socket()
+        self.row_blocks: RowBlocks = RowBlocks(self.call_soon)
+        try:
+            self._listener, path = addresses.listening_socket()
+        except BaseException:
+            self.row_blocks.close()
+            raise
         self.address: Address = Address(path, os.urandom(16).hex(), os.getpid())
         self._unwelcomed: socket.socket | None = None  # accepted, without descriptors to serve it
         self._is_pausing = False  # whether nobody is accepted for a moment
@@ -540,7 +546,7 @@ class Server:
             # Before the message, after which nothing may fail for want of a descriptor.
             client.memory = SharedMemory(os.dup(descriptor), is_owner=True)
             hello = frames.frame(frames.HELLO, 0, 0, hello_body())
-            socket.send_fds(connection, [hello], [descriptor])
+            socket.send_fds(connection, [hello], [descriptor, self.row_blocks.descriptor])
         finally:
             os.close(descriptor)
 
@@ -622,6 +628,7 @@ class Server:
         for end in (self._listener, self._wake_receiver, self._wake_sender, self._unwelcomed):
             if end is not None:
                 end.close()
+        self.row_blocks.close()
         for name in self._names.values():
             name.close()
 

@@ -74,7 +74,7 @@ from aioqueue.sharing.connection import (
     connection_to,
     failure_in,
 )
-from aioqueue.sharing.memory import Parts, bytes_of
+from aioqueue.sharing.memory import LARGE, Parts, bytes_of
 from aioqueue.sharing.owner import (
     Address,
     ConnectedClient,
@@ -83,6 +83,7 @@ from aioqueue.sharing.owner import (
     running_server,
     server,
 )
+from aioqueue.sharing.row_blocks import ROWS, answer_of
 from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
 from aioqueue.worlds.current import current_waker
@@ -370,6 +371,10 @@ class QueueService:
         self._callers: weakref.WeakKeyDictionary[ConnectedClient, _Caller] = (
             weakref.WeakKeyDictionary()
         )
+        # The storage, if clients can read its rows in place: asked at the first dequeue of one.
+        self._blocks: Any = None
+        self._row_bytes = core.storage.row_bytes or 0
+        self._has_clients = False
         # Answers with objects that were put in before the queue was shared; the first one is being
         # pickled. Only the server's thread touches this.
         self._unpickled: deque[tuple[_RemoteCall, Any]] = deque()
@@ -427,11 +432,28 @@ class QueueService:
             leased=True,
             borrower=self._borrower(client, borrower) if borrower else None,
         )
+        if not self._has_clients:
+            self._share_blocks()
+        if single and self._blocks is not None and self._row_bytes >= LARGE:
+            take.held.in_place = True
         self._begin(client, number, take, bool(flags & _NOWAIT))
         if max_wait > 0.0 and take.state is PENDING:
             call = client.calls.get(number)
             if call is not None:
                 call.timer = self.server.call_later(max_wait, call.expire)
+
+    def _share_blocks(self) -> None:
+        """Have the rows kept where clients can read them, from now on."""
+        self._has_clients = True
+        storage = self.core.storage
+        if not self._row_bytes or self._spec.rows_private:
+            return
+        from aioqueue.core.storage.blocks import BlockStorage  # loaded, as it is typed
+
+        if isinstance(storage, BlockStorage):
+            make = partial(self.server.row_blocks.block, self._spec.components)
+            call_with_lock(self.machine._lock, storage.share_blocks, make)
+            self._blocks = storage
 
     def _borrower(self, client: ConnectedClient, number: int) -> Borrower:
         found = self._borrowers.get((client, number))
@@ -524,6 +546,11 @@ class QueueService:
             client.fail(number, attempt.error)
         elif type(attempt) is Take:
             try:
+                if self._blocks is not None and self._row_bytes * attempt.held.count >= LARGE:
+                    places = self._blocks.shared_rows(attempt.held)
+                    if places is not None:
+                        client.answer(number, answer_of(places))
+                        return
                 content = self._content_of(attempt)
                 if self._is_sealed(attempt, content):
                     call.blocks = client.answer(number, _parts_of_object(content))
@@ -543,7 +570,7 @@ class QueueService:
         """Return the row or the columns that a dequeue holds, as its caller gets them."""
         held = take.held
         if take.single:
-            return held.single
+            return self._blocks.row(held) if held.in_place else held.single
         components = self._spec.components
         if components is not None and held.out is None and not self._spec.rows_private:
             # Copies: these rows may come back, and must not be memory of the storage by then.
@@ -920,6 +947,8 @@ class RemoteStorage:
         columns: Any = held.parts
         if held.out is None:
             return list(columns)
+        if columns is held.out:
+            return held.out
         for target, column in zip(held.out, columns, strict=True):
             target[...] = column
         return held.out
@@ -966,6 +995,7 @@ class RemoteMachine:
         nothing = Statistics(0, None, 0, 0, 0, 0, 0.0, 0.0)
         self._recent: tuple[Statistics, QueueState] = (nothing, OPEN)
         self._rooms: deque[Room] = deque()
+        self._read_row: Callable[[Columns, int], Row] | None = None
         self._unanswered = 0  # bytes of enqueues that the owner has not answered
         self._silent_until = 0.0  # until when the owner is not asked again for a report
 
@@ -1284,6 +1314,10 @@ class RemoteMachine:
         value: Any = None
         index = 0 if attempt.single else -1
         try:
+            if call.body[:1] == ROWS:
+                self._copy_rows(attempt, connection, call.body)
+                call.body = None
+                return
             data, buffers, blocks = connection.unpack(call.body)
             value = pickle.loads(data, buffers=buffers)
             sealing_spec = self._sealing
@@ -1319,6 +1353,31 @@ class RemoteMachine:
             raise
         call.body = None
         connection.free(blocks)
+
+    def _copy_rows(self, take: Any, connection: SharingConnection, body: memoryview) -> None:
+        """Copy what a call got from where the owner keeps it. The owner holds it until then."""
+        components: Any = self._spec.components
+        assert connection.rows is not None  # it comes before the first answer
+        parts = connection.rows.parts(self.thing, components, body)
+        held = take.held
+        if take.single:
+            ((columns, start, _),) = parts
+            if self._read_row is None:
+                from aioqueue.core.storage.columns import RowReader  # it loads NumPy
+
+                self._read_row = RowReader(components).row
+            held.single, held.count = self._read_row(columns, start), 1
+            return
+        count = sum(stop - start for _, start, stop in parts)
+        made = _empty_columns(components, count) if held.out is None else held.out
+        done = 0
+        for columns, start, stop in parts:
+            for target, column in zip(made, columns, strict=True):
+                target[done : done + stop - start] = column[start:stop]
+            done += stop - start
+        held.parts, held.count = made, count
+        if take.borrower is None:
+            held.single = self._spec.batch(self.storage.columns(held))
 
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
