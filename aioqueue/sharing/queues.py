@@ -132,6 +132,9 @@ _WORD: Final = struct.Struct("<BQ")
 MOST_UNANSWERED: Final = 32 << 20
 """How many bytes of enqueues of one process may wait at the owner of a queue."""
 
+_MOST_COPIED: Final = 4
+"""How many large rows that wait to go in have been copied already."""
+
 _UNREADABLE: Final = struct.Struct("<qB")
 """Which row of a dequeue could not be unpickled (negative: unknown), and what that counts."""
 
@@ -454,6 +457,24 @@ class QueueService:
             make = partial(self.server.row_blocks.block, self._spec.components)
             call_with_lock(self.machine._lock, storage.share_blocks, make)
             self._blocks = storage
+            if self._row_bytes >= LARGE:
+                self.machine._put = storage.put_shared
+                self.core.set_row_maker(self._row_in_block)
+
+    def _row_in_block(self, element: Any) -> Row:
+        """Make a row of an element of this process: where clients can read it, if it goes in soon.
+
+        So it is copied before the machine's lock is taken, which the server's thread needs.
+        """
+        row = self._spec.row(element)
+        return self._copied_to_block(row) if self._takes_blocks() else row
+
+    def _takes_blocks(self) -> bool:
+        # What waits to go in is memory beyond the capacity: only the first ones are copied before.
+        return len(self.machine._enqueues) < _MOST_COPIED
+
+    def _copied_to_block(self, row: Row) -> Row:
+        return self._blocks.block_of(self.core.copier._reserve(1), row)
 
     def _borrower(self, client: ConnectedClient, number: int) -> Borrower:
         found = self._borrowers.get((client, number))
@@ -469,6 +490,8 @@ class QueueService:
             row: Any = (priority, self._received(client, rest[_PAIR.size :], nbytes))
         elif self._is_of_objects:
             row = self._received(client, rest, nbytes)
+        elif self._row_bytes >= LARGE and self._blocks is not None and self._takes_blocks():
+            row = self._loaded(client, rest, self._copied_to_block)
         else:
             row = self._loaded(client, rest)
         if self._weighed is not None:
@@ -491,13 +514,25 @@ class QueueService:
             client.send(frames.FREE, 0, 0, struct.pack(f"<{len(blocks)}Q", *blocks))
         return Sealed(bytes(data), buffers, nbytes)
 
-    def _loaded(self, client: ConnectedClient, body: memoryview) -> Any:
-        """Unpickle a row, or columns: arrays and sealed objects, whose pickles run no user code."""
+    def _loaded(
+        self, client: ConnectedClient, body: memoryview, copy: Callable[[Row], Row] | None = None
+    ) -> Any:
+        """Unpickle a row, or columns: arrays and sealed objects, whose pickles run no user code.
+
+        Args:
+            client: who has sent it.
+            body: what it has sent.
+            copy: copies the row, which is memory that the client writes; ``None``: its arrays are
+                copies already.
+        """
         assert client.memory is not None
-        data, buffers, blocks = client.memory.unpack(body)
+        data, buffers, blocks = client.memory.unpack(body, copies=copy is None)
+        loaded = pickle.loads(data, buffers=buffers)
+        if copy is not None:
+            loaded = copy(loaded)
         if blocks:
             client.send(frames.FREE, 0, 0, struct.pack(f"<{len(blocks)}Q", *blocks))
-        return pickle.loads(data, buffers=buffers)
+        return loaded
 
     def _begin(
         self, client: ConnectedClient, number: int, attempt: Attempt, may_not_wait: bool

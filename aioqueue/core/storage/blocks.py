@@ -332,6 +332,34 @@ class BlockStorage(Storage):
         self._spare_rows = 0
         self._make_shared = make
 
+    def block_of(self, reserved: Block | None, row: Row) -> Block:
+        """Copy a row to a block of its own, for `put_shared`. No lock.
+
+        Args:
+            reserved: what `reserve` returned for one row.
+            row: the row.
+        """
+        block = reserved
+        if block is None:
+            block = self._new_block(1)
+            block.uses = 1
+        self._write_row(block, 0, row)
+        return block
+
+    def put_shared(self, row: Row, /) -> None:
+        """Put a row in, or a block of one row, which is not copied any more."""
+        if type(row) is not Block:
+            self.put(row)
+            return
+        if self._tail is not self._no_tail:
+            self._close_tail()
+        segment = _Segment(row, 0, 1, self._rows_entered)
+        row.uses = 1
+        # No call follows, as in `put`.
+        self._segments += (segment,)
+        self._rows_entered += 1
+        self._count += 1
+
     def shared_rows(self, held: Held) -> list[tuple[Any, int, int, int]] | None:
         """Return where other processes find the rows of a batch that is held: of each part, the
         place and the rows of its block, and which of these it has. ``None``: they cannot."""
