@@ -321,8 +321,10 @@ class SharingConnection:
         self._note_sent(self.socket.send_frames(frames_to_send, notes))
         # Removed once they are sent: an acknowledgement may come twice, and must not be lost.
         for number in numbers:
-            with suppress(ValueError):  # another thread has sent it, too
+            try:
                 self._to_acknowledge.remove(number)
+            except ValueError:
+                pass  # another thread has sent it, too
 
     def _send_notes(self) -> None:
         if self._to_acknowledge or self._to_free:

@@ -238,9 +238,8 @@ def packed(memory: SharedMemory | None, parts: Parts) -> tuple[bytes, tuple[int,
     return body, starts
 
 
-def starts_as_bytes(starts: Iterable[int]) -> bytes:
-    listed = list(starts)
-    return struct.pack(f"<{len(listed)}Q", *listed)
+def starts_as_bytes(starts: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(starts)}Q", *starts)
 
 
 def starts_of(body: memoryview) -> tuple[int, ...]:

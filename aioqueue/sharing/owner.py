@@ -234,7 +234,7 @@ class Server:
         self._numbers = itertools.count(1)
         self._clients: set[ConnectedClient] = set()
         self._calls: deque[Callable[[], object]] = deque()
-        self._is_awake = False  # whether a byte is on its way to the thread
+        self._is_awake = False  # whether the thread will make what calls are noted in any case
         self._timers: list[tuple[float, int, LaterCall]] = []
         self._cancelled_timers = 0  # how many of them
         self._timer_numbers = itertools.count()
@@ -376,7 +376,9 @@ class Server:
         selector.register(self._listener, _READ)
         selector.register(self._wake_receiver, _READ)
         while not self._is_ending:
-            for key, mask in selector.select(self._seconds_left()):
+            ready = selector.select(self._seconds_left())
+            self._is_awake = True  # until `_make_calls` looks: what is noted needs no byte
+            for key, mask in ready:
                 client = key.data
                 if client is None:
                     self._handle_own(key.fileobj)

@@ -315,7 +315,9 @@ class SharedObjectsCore(QueueCore):
         opened: list[Row] = []
         try:
             columns = self.storage.columns(attempt.held)
-            if spec.components is None:
+            if spec.components is None and not spec.has_sealed_rows(columns):
+                opened = list(columns)
+            elif spec.components is None:
                 try:
                     opened.extend(map(spec.unsealed_row, columns))
                 except BaseException:
@@ -371,9 +373,7 @@ class QueueService:
         self._is_of_objects = type(_inner(core.spec)) is ObjectSpec
         self._weighed = core.storage.weighed if isinstance(core.storage, WeighedStorage) else None
         self._borrowers: dict[tuple[ConnectedClient, int], Borrower] = {}
-        self._callers: weakref.WeakKeyDictionary[ConnectedClient, _Caller] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._callers: dict[ConnectedClient, _Caller] = {}
         # The storage, if clients can read its rows in place: asked at the first dequeue of one.
         self._blocks: Any = None
         self._row_bytes = core.storage.row_bytes or 0
@@ -527,12 +527,12 @@ class QueueService:
         """
         assert client.memory is not None
         data, buffers, blocks = client.memory.unpack(body, copies=copy is None)
-        loaded = pickle.loads(data, buffers=buffers)
-        if copy is not None:
-            loaded = copy(loaded)
-        if blocks:
-            client.send(frames.FREE, 0, 0, struct.pack(f"<{len(blocks)}Q", *blocks))
-        return loaded
+        try:
+            loaded = pickle.loads(data, buffers=buffers)
+            return loaded if copy is None else copy(loaded)
+        finally:
+            if blocks:
+                client.send(frames.FREE, 0, 0, struct.pack(f"<{len(blocks)}Q", *blocks))
 
     def _begin(
         self, client: ConnectedClient, number: int, attempt: Attempt, may_not_wait: bool
@@ -1362,13 +1362,14 @@ class RemoteMachine:
                 held.single, held.count = value, 1
             else:
                 if sealing_spec is not None and self._spec.components is None:
-                    opened: list[Row] = []
-                    try:
-                        opened.extend(map(sealing_spec.unsealed_row, value))
-                    except BaseException:
-                        index = len(opened)
-                        raise
-                    value = opened
+                    if sealing_spec.has_sealed_rows(value):
+                        opened: list[Row] = []
+                        try:
+                            opened.extend(map(sealing_spec.unsealed_row, value))
+                        except BaseException:
+                            index = len(opened)
+                            raise
+                        value = opened
                 elif sealing_spec is not None:
                     value = sealing_spec.unsealed_columns(value)
                 held.count = len(value) if self._spec.components is None else len(value[0])
