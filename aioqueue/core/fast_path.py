@@ -103,6 +103,14 @@ class FastPath:
         self._bound_in: float = -1
         self._bound_out: float = float("inf")
 
+    def put_with(self, put: Callable[[Row], object]) -> None:
+        """Replace what puts a row into the storage. Call it under the lock.
+
+        Args:
+            put: another method of the storage that takes all that ``put`` takes.
+        """
+        self._put = put
+
     def guard_with(self, lock: OwnedLock) -> None:
         """Replace the lock. No other thread may be in the middle of a move."""
         self._lock = lock
@@ -474,6 +482,11 @@ class MachineState(FastPath):
     def max_rows(self) -> float:
         """How many elements fit, as far as that is known in advance. Takes no lock."""
         return self._capacity
+
+    @property
+    def waiting_enqueues(self) -> int:
+        """How many enqueues wait. Takes no lock."""
+        return len(self._enqueues)
 
     @synchronized
     def statistics(self) -> Statistics:

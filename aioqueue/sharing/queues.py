@@ -448,18 +448,23 @@ class QueueService:
     def _share_blocks(self) -> None:
         """Have the rows kept where clients can read them, from now on."""
         self._has_clients = True
-        storage = self.core.storage
+        storage, capacity = self.core.storage, self.machine.capacity
+        if capacity is not None and capacity * self._row_bytes < LARGE:
+            return  # no dequeue is that large
         if not self._row_bytes or self._spec.rows_private:
             return
         from aioqueue.core.storage.blocks import BlockStorage  # loaded, as it is typed
 
         if isinstance(storage, BlockStorage):
-            make = partial(self.server.row_blocks.block, self._spec.components)
-            call_with_lock(self.machine._lock, storage.share_blocks, make)
             self._blocks = storage
-            if self._row_bytes >= LARGE:
-                self.machine._put = storage.put_shared
-                self.core.set_row_maker(self._row_in_block)
+            call_with_lock(self.machine._lock, self._use_blocks)
+
+    def _use_blocks(self) -> None:
+        make = partial(self.server.row_blocks.block, self._spec.components)
+        self._blocks.share_blocks(make)
+        if self._row_bytes >= LARGE:
+            self.machine.put_with(self._blocks.put_shared)
+            self.core.set_row_maker(self._row_in_block)
 
     def _row_in_block(self, element: Any) -> Row:
         """Make a row of an element of this process: where clients can read it, if it goes in soon.
@@ -470,8 +475,8 @@ class QueueService:
         return self._copied_to_block(row) if self._takes_blocks() else row
 
     def _takes_blocks(self) -> bool:
-        # What waits to go in is memory beyond the capacity: only the first ones are copied before.
-        return len(self.machine._enqueues) < _MOST_COPIED
+        # What waits to go in is memory beyond the capacity: only the first rows are copied before.
+        return self.machine.waiting_enqueues < _MOST_COPIED
 
     def _copied_to_block(self, row: Row) -> Row:
         return self._blocks.block_of(self.core.copier._reserve(1), row)
@@ -500,10 +505,14 @@ class QueueService:
 
     def _begin_put_many(self, client: ConnectedClient, number: int, body: memoryview) -> None:
         flags, n = _PUT.unpack_from(body)
-        columns = self._loaded(client, body[_PUT.size :])
-        # The arrays are this process's own copies, so the storage may keep them.
         is_large = self.core.storage.is_large(n)
-        columns = self.core.prepare_columns(columns, n, copy=not is_large)
+        if is_large and self._blocks is not None:
+            copy = partial(self.core.prepare_columns, n=n, copy=True)  # where clients can read them
+            columns = self._loaded(client, body[_PUT.size :], copy)
+        else:
+            columns = self._loaded(client, body[_PUT.size :])
+            # The arrays are this process's own copies, so the storage may keep them.
+            columns = self.core.prepare_columns(columns, n, copy=not is_large)
         self._begin(client, number, PutMany(columns, n), bool(flags & _NOWAIT))
 
     def _received(self, client: ConnectedClient, body: memoryview, nbytes: int) -> Sealed:
@@ -1351,6 +1360,8 @@ class RemoteMachine:
         try:
             if call.body[:1] == ROWS:
                 self._copy_rows(attempt, connection, call.body)
+                if connection.has_ended:  # the owner has them again, and may have overwritten them
+                    raise self.end_error(attempt)
                 call.body = None
                 return
             data, buffers, blocks = connection.unpack(call.body)

@@ -174,6 +174,8 @@ class MappedRows:
     def _open(self) -> mmap.mmap:
         if self._memory is None:
             try:
+                if self._descriptor < 0:
+                    raise ValueError("the connection has ended")
                 self._memory = mmap.mmap(self._descriptor, SIZE, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
                 raise MemoryError(

@@ -537,6 +537,8 @@ class BlockStorage(Storage):
         block.uses -= 1
         if block.uses or not block.is_private:
             return
+        if block.place is None and self._make_shared is not None:
+            return  # from before: the next rows are to be where other processes can read them
         self._spare_rows += block.rows
         self._spares.append(block)
         while self._spare_rows > self._most_spare_rows:
