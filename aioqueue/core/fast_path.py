@@ -103,7 +103,7 @@ class FastPath:
         self._bound_in: float = -1
         self._bound_out: float = float("inf")
 
-    def put_with(self, put: Callable[[Row], object]) -> None:
+    def put_with(self, put: Callable[[Row], None]) -> None:
         """Replace what puts a row into the storage. Call it under the lock.
 
         Args:

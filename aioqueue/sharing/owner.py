@@ -234,6 +234,7 @@ class Server:
         self._numbers = itertools.count(1)
         self._clients: set[ConnectedClient] = set()
         self._calls: deque[Callable[[], object]] = deque()
+        self._calls_after_answers: deque[Callable[[], object]] = deque()
         self._is_awake = False  # whether the thread will make what calls are noted in any case
         self._timers: list[tuple[float, int, LaterCall]] = []
         self._cancelled_timers = 0  # how many of them
@@ -355,6 +356,10 @@ class Server:
             heapq.heapify(self._timers)
             self._cancelled_timers = 0
 
+    def call_after_answers(self, call: Callable[[], object]) -> None:
+        """Have a call made once the answers of this round are on their way."""
+        self._calls_after_answers.append(call)
+
     def note_answers(self, client: ConnectedClient) -> None:
         self._with_answers[client] = None
 
@@ -365,6 +370,7 @@ class Server:
             # A dead thread must not leave its clients waiting: they see the closed sockets.
             _log.exception("the thread that serves shared objects has failed")
         finally:
+            self._make_calls_after_answers()  # callers of this process may wait for them
             for client in list(self._clients):
                 with suppress(Exception):
                     self._drop(client)
@@ -386,6 +392,10 @@ class Server:
                     self._handle_client(client, key, mask)
             self._make_calls()
             self._send_answers()
+            while self._calls_after_answers:
+                self._make_calls_after_answers()
+                self._make_calls()
+                self._send_answers()
         self._end()
 
     def _handle_own(self, fileobj: Any) -> None:
@@ -490,6 +500,15 @@ class Server:
                 return
             try:
                 call()
+            except Exception:
+                _log.exception("a call to a shared object has failed")
+
+    def _make_calls_after_answers(self) -> None:
+        self._is_awake = True
+        calls = self._calls_after_answers
+        while calls:
+            try:
+                calls.popleft()()
             except Exception:
                 _log.exception("a call to a shared object has failed")
 
@@ -610,6 +629,7 @@ class Server:
                 service.finish()
             except Exception:
                 _log.exception("%s could not be ended in order", service.label)
+        self._make_calls_after_answers()
         self._make_calls()
         for client in list(self._clients):
             client.send(frames.BYE, 0, 0, b"")

@@ -381,6 +381,7 @@ class QueueService:
         # Answers with objects that were put in before the queue was shared; the first one is being
         # pickled. Only the server's thread touches this.
         self._unpickled: deque[tuple[_RemoteCall, Any]] = deque()
+        self._settled: list[_RemoteCall] = []  # acknowledged, and not committed yet
 
     @property
     def description(self) -> QueueDescription:
@@ -406,7 +407,9 @@ class QueueService:
     def begin(self, client: ConnectedClient, kind: int, number: int, body: memoryview) -> None:
         if kind == TAKE:
             self._begin_take(client, number, body)
-        elif kind == PUT:
+            return
+        self._commit_settled()  # what this call does or reports comes after them
+        if kind == PUT:
             self._begin_put(client, number, body)
         elif kind == PUT_MANY:
             self._begin_put_many(client, number, body)
@@ -561,7 +564,7 @@ class QueueService:
         client.calls[number] = call
         wakers = self.machine.begin(attempt, None if may_not_wait else call)
         if wakers:
-            deliver(wakers)
+            self.server.call_after_answers(partial(deliver, wakers))
         if attempt.state is WITHDRAWN:
             client.calls.pop(number, None)
             client.answer(number, _REFUSED)
@@ -673,14 +676,24 @@ class QueueService:
         call = client.calls.get(number)
         if call is not None and call.service is self:
             del client.calls[number]
-            self._commit(call)
+            # The next dequeue often comes with the acknowledgement, and waits for its answer.
+            self._settled.append(call)
+            if len(self._settled) == 1:
+                self.server.call_after_answers(self._commit_settled)
 
-    def _commit(self, call: _RemoteCall) -> None:
-        wakers = self.machine.commit_leases((call.attempt,))  # type: ignore[arg-type]
+    def _commit_settled(self) -> None:
+        settled, self._settled = self._settled, []
+        if settled:
+            self._commit(*settled)
+
+    def _commit(self, *calls: _RemoteCall) -> None:
+        takes: list[Any] = [call.attempt for call in calls]
+        wakers = self.machine.commit_leases(takes)
         if wakers:
             deliver(wakers)
 
     def cancel(self, client: ConnectedClient, number: int, body: memoryview) -> bytes:
+        self._commit_settled()
         call = client.calls.get(number)
         if call is None or call.service is not self:
             return b""  # it has been answered, and its answer is on the way
@@ -755,6 +768,7 @@ class QueueService:
             self._free_blocks(call)
 
     def leave(self, client: ConnectedClient) -> None:
+        self._commit_settled()
         calls = [call for call in client.calls.values() if call.service is self]
         for call in calls:
             client.calls.pop(call.number, None)
@@ -778,6 +792,7 @@ class QueueService:
             del self._borrowers[key]
 
     def finish(self) -> None:
+        self._commit_settled()
         deliver(self.machine.close(cancel_pending_enqueues=True))
         for client in self.server.clients:
             for call in list(client.calls.values()):
@@ -989,13 +1004,13 @@ class RemoteStorage:
 
     def columns(self, held: Held) -> Columns:
         columns: Any = held.parts
-        if held.out is None:
+        out = held.out
+        if out is None:
             return list(columns)
-        if columns is held.out:
-            return held.out
-        for target, column in zip(held.out, columns, strict=True):
-            target[...] = column
-        return held.out
+        if columns is not out:  # else they were copied there from where the owner keeps them
+            for target, column in zip(out, columns, strict=True):
+                target[...] = column
+        return out
 
     def empty(self) -> Columns:
         components = self._spec.components

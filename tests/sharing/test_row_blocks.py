@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ def take_and_stop(queue: Any, pipe: Any) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
     queue.dequeue()
-    queues.RemoteMachine._copy_rows = copy_rows  # type: ignore[method-assign]
+    queues.RemoteMachine._copy_rows = copy_rows  # type: ignore[assignment,method-assign]
     pipe.send("takes")
     queue.dequeue_many(2)
 
@@ -179,7 +180,7 @@ def fail_to_copy(queue: Any, pipe: Any) -> int:
 
     queue.dequeue()
     copy_rows = queues.RemoteMachine._copy_rows
-    queues.RemoteMachine._copy_rows = no_memory  # type: ignore[method-assign]
+    queues.RemoteMachine._copy_rows = no_memory  # type: ignore[assignment,method-assign]
     pipe.send("takes")
     try:
         queue.dequeue()
@@ -205,6 +206,10 @@ def take_one(queue: Any, pipe: Any) -> None:
     pipe.recv()
 
 
+def has_waiting(queue: Any, n: int) -> bool:
+    return bool(queue.statistics().waiting_enqueues == n)
+
+
 def test_what_waits_to_go_in_is_not_copied_without_a_bound(child: Start) -> None:
     queue = sync.FIFOQueue(1, "float64", SHAPE).share()
     queue.enqueue(image(0))
@@ -214,8 +219,8 @@ def test_what_waits_to_go_in_is_not_copied_without_a_bound(child: Start) -> None
     threads = [threading.Thread(target=queue.enqueue, args=(image(2),)) for _ in range(8)]
     for count, thread in enumerate(threads):
         thread.start()
-        spin_until(lambda count=count: queue.statistics().waiting_enqueues == count + 1)
-    waiting = queue._machine.waiting()
+        spin_until(partial(has_waiting, queue, count + 1))
+    waiting: Any = queue._machine.waiting()
     copied = [one for one in waiting if type(one.row) is not tuple]
     assert len(copied) == queues._MOST_COPIED
     assert [number_of(queue.dequeue()) for _ in range(9)] == [1] + [2] * 8
@@ -239,7 +244,9 @@ def test_a_block_that_is_dropped_is_free_again() -> None:
         columns, place = block
         assert [column.shape for column in columns] == [(4, *SHAPE), (4,)]
         columns[0][...] = 1.0
-        assert made.block(COMPONENTS, 1)[1].start > place.start
+        other = made.block(COMPONENTS, 1)
+        assert other is not None
+        assert other[1].start > place.start
         start = place.start
         del columns, place, block
         gc.collect()
@@ -319,7 +326,8 @@ def test_columns_that_a_client_reads() -> None:
             labels[...] = [1, 2, 3]
             body = memoryview(row_blocks.answer_of([(place, 3, 1, 2), (place, 3, 2, 3)]))
             first, second = mapped.parts(1, COMPONENTS[1:], body)
-            assert first[1:], second[1:] == ((1, 2), (2, 3))
+            assert first[1:] == (1, 2)
+            assert second[1:] == (2, 3)
             assert first[0][0].tolist() == [1, 2, 3]
             assert not first[0][0].flags.writeable
             assert second[0] is first[0]
