@@ -111,6 +111,14 @@ class FastPath:
         """
         self._put = put
 
+    def take_with(self, take: Callable[[], Row]) -> None:
+        """Replace what the fast path takes a row with. Call it under the lock.
+
+        Args:
+            take: takes the next row, or returns `NOTHING`: then the caller takes another path.
+        """
+        self._take = take
+
     def guard_with(self, lock: OwnedLock) -> None:
         """Replace the lock. No other thread may be in the middle of a move."""
         self._lock = lock

@@ -51,6 +51,7 @@ from aioqueue.core.elements.spec import Columns, Row, Spec
 from aioqueue.core.fast_path import NOTHING, Waiting
 from aioqueue.core.machine import Machine
 from aioqueue.core.meters import Durations, current_meter
+from aioqueue.core.storage.objects import ObjectStorage
 from aioqueue.core.storage.protocol import Held
 from aioqueue.core.storage.sized import WeighedStorage, size_of
 from aioqueue.errors import (
@@ -264,6 +265,19 @@ def _note_unreadable(error: BaseException, label: str, what: str, index: int | N
     )
 
 
+def take_plain(storage: ObjectStorage) -> Row:
+    """Take the next row, unless it is pickled, and may have to go back: then return `NOTHING`."""
+    if storage and type(storage[0]) is not Sealed:
+        try:
+            row = storage.popleft()
+        except IndexError:  # a signal handler has taken it since the look
+            return NOTHING
+        if type(row) is not Sealed:
+            return row
+        storage.appendleft(row)  # likewise
+    return NOTHING
+
+
 class SharedObjectsCore(QueueCore):
     """The core of a shared queue whose elements are, or have, objects, in the owner's process.
 
@@ -275,7 +289,12 @@ class SharedObjectsCore(QueueCore):
 
     @property
     def try_dequeue(self) -> Callable[[], Row]:
-        return self._try_opened
+        is_plain = _is_of_references(self.spec, self.storage)
+        return self._try_plain_or_opened if is_plain else self._try_opened
+
+    def _try_plain_or_opened(self) -> Row:
+        row = self.machine.try_dequeue()  # see `take_plain`
+        return self._try_opened() if row is NOTHING else row
 
     def _try_opened(self) -> Row:
         take = Take(1, True, leased=True)
@@ -1762,14 +1781,30 @@ def share_queue(core: QueueCore, name: str | None) -> None:
         shared.server.add_name(name, shared.number)
 
 
+def _seal_objects(core: QueueCore) -> None:
+    """Have a queue keep its objects pickled, from now on."""
+    core.__class__ = SharedObjectsCore
+    storage: Any = core.storage
+    if _is_of_references(core.spec, storage):
+        call_with_lock(core.machine._lock, core.machine.take_with, partial(take_plain, storage))
+        core.set_spec(SealingSpec(core.spec))
+        core.set_row_maker(sealing.seal)
+    else:
+        core.set_spec(SealingSpec(core.spec))
+
+
+def _is_of_references(spec: Spec, storage: Any) -> bool:
+    """Return whether the rows of a queue are its elements, first in, first out, as they are."""
+    return type(storage) is ObjectStorage and type(_inner(spec)) is ObjectSpec
+
+
 def _service_of(core: QueueCore) -> QueueService:
     """Return the service of a queue; the first call shares it."""
     service: QueueService | None = core.shared
     if service is None:
         serving = server()
         if sealing.has_objects(core.spec):
-            core.__class__ = SharedObjectsCore
-            core.set_spec(SealingSpec(core.spec))
+            _seal_objects(core)
         service = QueueService(core, serving)
         service.number = serving.add(service)
         core.shared = service

@@ -131,7 +131,7 @@ def seal(thing: Any) -> Any:
     Raises:
         Exception: it cannot be pickled.
     """
-    if type(thing) is Sealed or is_plain(thing):
+    if type(thing) in _SEALED or is_plain(thing):
         return thing
     try:
         data, buffers = parts_of(thing)
