@@ -216,6 +216,8 @@ class BlockStorage(Storage):
         # 3. If the batch is cancelled, or rows come back before it, the block is one like any
         #    other, whose rows begin in the middle. It is filled before there is another one:
         #    otherwise repeated cancellations would leave a block with one row each.
+        if self._make_shared is not None and self.is_large(1):
+            return  # such rows go in as blocks of their own
         number = self._number_of(0) if self._count else self._next_number()
         if self._expected is not None:
             block, first = self._expected
