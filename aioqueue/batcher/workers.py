@@ -12,7 +12,6 @@ ever.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
@@ -31,7 +30,7 @@ from aioqueue.coordination.workers import as_worker, when_all_ended
 from aioqueue.core.attempts import Take
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueEmpty
 from aioqueue.worlds.scopes import Gate
-from aioqueue.worlds.waker import current_worker
+from aioqueue.worlds.waker import current_worker, in_trio
 
 T = TypeVar("T")
 
@@ -241,7 +240,8 @@ async def _work_async(core: BatcherCore, collecting: anyio.Lock, name: str) -> N
         error = raised
         # asyncio can cancel one task alone, which is the failure of a worker. In trio, only a scope
         # around the whole block can have cancelled this one. That stops the batcher: no failure.
-        if is_cancellation(error) and not isinstance(error, asyncio.CancelledError):
+        # The loop tells, not the class: in trio, too, a cancelled function may raise asyncio's.
+        if is_cancellation(error) and in_trio():
             core.stop()
     try:
         core.worker_ended(name, error, batch)

@@ -323,6 +323,7 @@ class WorkerScope:
         self.at_stop: AtStop = AtStop.NOTHING
         """What a stop that is still to come does."""
         self._is_cancelled = False
+        self._is_delivered = False  # whether that has reached the worker
         self._is_repeated = False
         self._is_grace_over_first = False  # whether the grace has ended before the stop itself came
 
@@ -380,7 +381,13 @@ class WorkerScope:
         # From now on the outer scope cancels nothing more, and the clean-up may await. Not before:
         # a shield would keep the stop itself out.
         if self._inner is not None and self._is_cancelled:
-            self._inner.shield = True
+            if self._is_repeated and not self._is_delivered:
+                # The grace was over before the stop itself came, as in a loop that hangs. The outer
+                # scope cancels once more right away; a shield would keep that out for good.
+                self._set_due()
+            else:
+                self._inner.shield = True
+            self._is_delivered = True
 
     def end_waits(self) -> None:
         """End the waits of the worker, and do not cancel it."""

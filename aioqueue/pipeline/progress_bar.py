@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -47,24 +46,16 @@ class ProgressBar:
                 f"a progress bar needs the module 'tqdm': {extras.command_for('progress')}",
                 name="tqdm",
             ) from error
-        with self._while_it_can_be_seen():
-            self._bar = tqdm(desc=description, unit=f" {unit}", total=total, initial=done)
+        self._terminal = _Terminal(sys.stderr)
+        self._bar = tqdm(
+            desc=description, unit=f" {unit}", total=total, initial=done, file=self._terminal
+        )
+        self._leave_if_broken()
 
     def add(self, count: int) -> None:
         if self._bar is not None:
-            with self._while_it_can_be_seen():
-                self._bar.update(count)
-
-    @contextmanager
-    def _while_it_can_be_seen(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, ValueError) as error:
-            if isinstance(error, ValueError) and _has_stream():
-                raise
-            if self._bar is not None:
-                self._bar.disable = True  # so that it writes nothing when it is collected
-                self._bar = None
+            self._bar.update(count)
+            self._leave_if_broken()
 
     def __enter__(self) -> Self:
         return self
@@ -76,8 +67,42 @@ class ProgressBar:
         traceback: TracebackType | None,
     ) -> None:
         if self._bar is not None:
-            with self._while_it_can_be_seen():
-                self._bar.close()
+            self._bar.close()
+
+    def _leave_if_broken(self) -> None:
+        if self._terminal.is_broken:
+            self._bar.close()
+            self._bar = None
+
+
+class _Terminal:
+    """The stream of a bar. Its methods raise nothing.
+
+    If a write of tqdm raises, tqdm keeps the lock of all its bars. The next bar of another thread
+    would wait for it for ever.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.is_broken = False
+
+    def write(self, text: str) -> int:
+        self._try(self._stream.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(self._stream.flush)
+
+    def _try(self, call: Callable[..., object], *arguments: str) -> None:
+        if self.is_broken:
+            return
+        try:
+            call(*arguments)
+        except Exception:
+            self.is_broken = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)  # how wide it is, say
 
 
 def _has_stream() -> bool:

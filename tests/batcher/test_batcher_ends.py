@@ -19,6 +19,7 @@ import threading
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_process
 import pytest
 
@@ -192,6 +193,46 @@ class TestDyingWorkers:
                     assert isinstance(await raised_by(operations[0]), aioqueue.WorkerDiedError)
 
         world.run(body)
+
+    @pytest.mark.parametrize("attempt", range(6))  # trio wakes the tasks in a random order
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_stopped_while_the_function_makes_another_cancellation_of_it(
+        self, backend: str, attempt: int
+    ) -> None:
+        """In trio, too, where no task is cancelled by asyncio's exception."""
+        pytest.importorskip(backend)
+        is_running: anyio.Event
+        batcher: aioqueue.Batcher[int, int]
+
+        async def function(batch: list[int]) -> list[int]:
+            is_running.set()
+            try:
+                await anyio.sleep_forever()
+            except BaseException:
+                raise asyncio.CancelledError from None
+            return batch
+
+        async def ask() -> None:
+            with pytest.raises(aioqueue.QueueClosedError, match="was stopped"):
+                await batcher(1)
+
+        async def cancel_the_block_that_ends(scope: anyio.CancelScope) -> None:
+            while ", running" in repr(batcher):
+                await anyio.lowlevel.checkpoint()
+            scope.cancel()
+
+        async def main() -> None:
+            nonlocal batcher, is_running
+            batcher, is_running = aioqueue.Batcher(function, 1), anyio.Event()
+            async with anyio.create_task_group() as tasks:
+                with anyio.CancelScope() as scope:
+                    async with batcher:
+                        tasks.start_soon(ask)
+                        await is_running.wait()
+                        tasks.start_soon(cancel_the_block_that_ends, scope)
+                assert scope.cancelled_caught
+
+        anyio.run(main, backend=backend)
 
     def test_cancelled_before_the_first_step(self) -> None:
         world = AsyncioWorld()

@@ -21,6 +21,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.coordination import aio as aio_module
 from aioqueue.coordination import coordinator_core as core_module
+from aioqueue.coordination.cancellations import WorkerScope
 from aioqueue.errors import CancelledError, StillRunningError
 from aioqueue.inputs import from_iterable, numbers
 from aioqueue.pipeline import run as run_module
@@ -211,6 +212,41 @@ class TestCleanUp:
             assert "1 task still running after the grace period" in message
             assert "aioqueue-stubborn-0 in " in message
             assert "test_cancellations_once.py" in message
+
+        in_loop(body)
+
+    @pytest.mark.parametrize("is_entered", [False, True], ids=["before", "after"])
+    def test_the_grace_may_end_before_the_stop_has_reached_it(
+        self, in_loop: Run, is_entered: bool
+    ) -> None:
+        """A loop that hangs for longer than the grace makes both moves in one round."""
+
+        async def body() -> None:
+            begun, seen = asyncio.Event(), []
+            scope = WorkerScope()
+
+            async def stubborn() -> None:
+                begun.set()
+                for _ in range(2):
+                    try:
+                        await asyncio.Event().wait()
+                    except asyncio.CancelledError:
+                        seen.append("cancelled")
+                await rounds()
+                seen.append("whole")
+
+            async def run() -> None:
+                with scope:
+                    await scope.observed(stubborn())
+
+            task = asyncio.create_task(run())
+            if is_entered:
+                await begun.wait()
+            scope.cancel()
+            scope.cancel_again()
+            await asyncio.wait([task], timeout=PATIENCE)
+            assert task.done()
+            assert seen == ["cancelled", "cancelled", "whole"]
 
         in_loop(body)
 

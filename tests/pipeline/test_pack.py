@@ -154,6 +154,7 @@ class TestResume:
                 whole = [row[0].tolist() for row in pipeline]
                 assert [row[0].tolist() for row in first + rest] == whole
 
+    @pytest.mark.slow  # each example reads the whole in several runs
     @settings(max_examples=25, deadline=None)
     @given(
         st.sampled_from(sorted(SHAPES)),

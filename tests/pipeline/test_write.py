@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -23,7 +24,7 @@ from aioqueue.inputs import Pipeline, Written, from_iterable, items, numbers, to
 from aioqueue.pipeline.write import LeftError, Writing, fill
 from tests.kit.going import results
 from tests.kit.pipelines import failures_of
-from tests.kit.worlds import ThreadWorld, World
+from tests.kit.worlds import PATIENCE, ThreadWorld, World
 
 
 async def written(world: World, pipeline: Any, sink: Any, **options: Any) -> Written:
@@ -364,19 +365,28 @@ class Terminal(io.StringIO):
         return super().write(text)
 
 
-# A bar of tqdm 4.66 that could not be made fails again when it is collected.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("progress", [True, None])
 @pytest.mark.parametrize("lines", [None, -1, 0, 1, 2, 5])
 def test_a_terminal_that_breaks_ends_the_bar_and_not_the_work(
     lines: int | None, progress: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("tqdm")
+    tqdm = pytest.importorskip("tqdm")
     terminal = None if lines is None else Terminal(lines)
     if terminal is not None and lines == -1:
         terminal.close()
     monkeypatch.setattr(sys, "stderr", terminal)
     assert shuffled().write(to_json_lines(tmp_path), progress=progress).rows == 100
+    # Neither this thread nor the one that wrote keeps the lock of all bars.
+    taken: list[bool] = []
+
+    def take() -> None:
+        with tqdm.tqdm.get_lock():
+            taken.append(True)
+
+    other = threading.Thread(target=take, daemon=True)
+    other.start()
+    other.join(PATIENCE / 10)
+    assert taken
 
 
 def test_what_is_left_before_its_run_begins_ends(tmp_path: Path) -> None:

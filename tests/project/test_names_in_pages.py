@@ -218,7 +218,7 @@ def without_an_owner(field: str, guard: str = "") -> list[str]:
     ]
 
 
-@pytest.mark.slow("docs/design.md")
+@pytest.mark.slow  # it reads the whole package
 @pytest.mark.parametrize("page", PAGES)
 def test_paths_and_names_are_in_the_code(page: str) -> None:
     found = {
@@ -229,6 +229,7 @@ def test_paths_and_names_are_in_the_code(page: str) -> None:
     assert not found
 
 
+@pytest.mark.slow
 def test_shared_fields_belong_to_what_their_row_names() -> None:
     rows = rows_of_shared_state()
     assert len(rows) > 100
@@ -272,6 +273,7 @@ def test_the_drawing_of_the_tree_has_each_folder_in_its_place() -> None:
     assert heights == sorted(heights), "the rows are in the order of ROOMS"
 
 
+@pytest.mark.slow
 def test_a_name_that_is_nowhere_is_found() -> None:
     assert missing_paths("See `core/machine.py` and `core/engine.py`.") == ["core/engine.py"]
     assert missing_names("`Machine.try_grant`, `Machine.try_it`, `_nowhere`, `Nobody`") == [
