@@ -124,7 +124,7 @@ def take_and_stop(queue: Any, pipe: Any) -> None:
     queue.dequeue_many(2)
 
 
-def test_nobody_writes_over_what_a_stopped_client_holds(child: Start) -> None:
+def test_no_caller_writes_over_what_a_stopped_client_holds(child: Start) -> None:
     """Others go on meanwhile; when it dies, its rows are in front again, and whole."""
     queue = sync.FIFOQueue(3, "float64", SHAPE).share()
     queue.enqueue(image(0))
