@@ -2,8 +2,9 @@
 
 Elements go from the process that has the queue to another one. The peer is `multiprocessing.Queue`,
 whose reader shares a pipe: it owes nobody an order, a cancellation, or what a dead reader had. The
-limit for large arrays is shared memory that both sides know, with two semaphores. Both sides take
-what the other process puts in meanwhile.
+limit for large arrays is shared memory that both sides know, with two semaphores: who puts an array
+in copies it there, and who takes it out gets a copy, as at a queue; nobody asks for an element, and
+nobody answers. Both sides take what the other process puts in meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LARGE = (1 << 17,)  # of float64: 1 MiB
 TASKS = 32
 BATCH = 100
 SLOTS = 4
-"""Arrays that have room in the bare shared memory, and calls of the queue under way."""
+"""Arrays that fit into the bare shared memory, and into the queues."""
 FIRST_CALL = 0.05
 """Seconds that the first call of a process may take."""
 

@@ -102,6 +102,22 @@ class FastPath:
         self._bound_in: float = -1
         self._bound_out: float = float("inf")
 
+    def put_with(self, put: Callable[[Row], None]) -> None:
+        """Replace what puts a row into the storage. Call it under the lock.
+
+        Args:
+            put: another method of the storage that takes all that ``put`` takes.
+        """
+        self._put = put
+
+    def take_with(self, take: Callable[[], Row]) -> None:
+        """Replace what the fast path takes a row with. Call it under the lock.
+
+        Args:
+            take: takes the next row, or returns `NOTHING`: then the caller takes another path.
+        """
+        self._take = take
+
     def guard_with(self, lock: OwnedLock) -> None:
         """Replace the lock. No other thread may be in the middle of a move."""
         self._lock = lock
@@ -473,6 +489,11 @@ class MachineState(FastPath):
     def max_rows(self) -> float:
         """How many elements fit, as far as that is known in advance. Takes no lock."""
         return self._capacity
+
+    @property
+    def waiting_enqueues(self) -> int:
+        """How many enqueues wait. Takes no lock."""
+        return len(self._enqueues)
 
     @synchronized
     def statistics(self) -> Statistics:

@@ -308,7 +308,7 @@ class Machine(MachineState):
             if attempt.state is GRANTED:
                 self._granted.pop(attempt, None)
                 attempt.state = DONE
-                if not attempt.single:
+                if not attempt.single or attempt.held.in_place:
                     self.storage.free(attempt.held)
         return self._no_longer_granted()
 

@@ -313,7 +313,11 @@ class QueueCore:
     def set_spec(self, spec: Spec) -> None:
         """Replace the spec by one whose rows have another form, for the live faces as well."""
         self.spec = spec
-        self.to_row = _row_maker(spec, self.storage)
+        self.set_row_maker(_row_maker(spec, self.storage))
+
+    def set_row_maker(self, to_row: Callable[[Any], Row] | None) -> None:
+        """Replace what makes a row of an element, for the live faces as well."""
+        self.to_row = to_row
         for made in list(self.faces.values()):
             face = made()
             if face is not None:

@@ -32,11 +32,12 @@ from aioqueue.sharing.frames import FrameError, FrameSocket
 from aioqueue.sharing.memory import SLOTS, Parts, SharedMemory, packed
 from aioqueue.sharing.owner import MOST_UNSENT, Address, check_version, hello_body
 from aioqueue.sharing.peers import Peer, died_error, peer_pid
+from aioqueue.sharing.row_blocks import MappedRows
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import call_with_lock, machine_lock
 
 _MOMENT: Final = 1.0
-"""Milliseconds that an acknowledgement waits for a call that takes it along."""
+"""Milliseconds that an acknowledgement waits, once or twice, for a call that takes it along."""
 
 _LONGEST_CORKED: Final = 4096
 """Bytes of a message that may wait for the end of its loop's round."""
@@ -90,6 +91,7 @@ class SharingConnection:
     Attributes:
         peer: the owner's process.
         memory: what the two share; ``None`` until the owner has introduced itself.
+        rows: where the owner keeps large rows; likewise.
         ended_here: whether it has ended for want of descriptors: the next call connects anew.
 
     Raises:
@@ -109,6 +111,7 @@ class SharingConnection:
         self.socket: FrameSocket = FrameSocket(connected)
         self.peer: Peer = Peer(peer_pid(connected) or address.pid)
         self.memory: SharedMemory | None = None
+        self.rows: MappedRows | None = None
         self.ended_here: bool = False
         self._lock = machine_lock()  # guards what follows
         self._calls: dict[int, SentCall] = {}  # those that expect an answer, by slot: see `memory`
@@ -117,7 +120,8 @@ class SharingConnection:
         self._to_acknowledge: list[int] = []
         self._to_free: list[int] = []
         self._corking: EventLoop | None = None  # which is about to `_uncork`
-        self._is_thread_armed = False  # whether the thread sends these lists within a moment
+        self._is_thread_armed = False  # whether the thread sends these lists within two moments
+        self._number_of_moment = 0  # of the last call at the end of the last moment
         self.reading_thread: int = 0  # the blocked caller that reads
         self._has_reader = True  # whether somebody has the reading role: at first, the thread
         self.listeners: dict[int, Callable[[memoryview], object]] = {}  # of news, by object
@@ -317,8 +321,10 @@ class SharingConnection:
         self._note_sent(self.socket.send_frames(frames_to_send, notes))
         # Removed once they are sent: an acknowledgement may come twice, and must not be lost.
         for number in numbers:
-            with suppress(ValueError):  # another thread has sent it, too
+            try:
                 self._to_acknowledge.remove(number)
+            except ValueError:
+                pass  # another thread has sent it, too
 
     def _send_notes(self) -> None:
         if self._to_acknowledge or self._to_free:
@@ -596,8 +602,14 @@ class SharingConnection:
         self._finish(lambda: OSError(number, f"{os.strerror(number)}: {where}"))
 
     def _send_late_notes(self) -> None:
-        """Send what no call has taken along since the last time; called once in a moment."""
-        if not (self._to_acknowledge or self._to_free):
+        """Send what no call has taken along since the last time; called once in a moment.
+
+        While calls follow each other, they take everything along: then nothing is sent here, and
+        the thread stays armed. To arm it again for each call would cost more than the moments do.
+        """
+        if self._last_number != self._number_of_moment:
+            self._number_of_moment = self._last_number
+        elif not (self._to_acknowledge or self._to_free):
             self._is_thread_armed = False
             # Something may have been noted between the look and the store.
             self._is_thread_armed = bool(self._to_acknowledge or self._to_free)
@@ -630,10 +642,13 @@ class SharingConnection:
         while len(received) < size and self._end is None:
             for descriptor, _ in self._poll.poll():
                 if descriptor == raw.fileno():
-                    data, descriptors, _, _ = socket.recv_fds(raw, size - len(received), 1)
-                    if descriptors:
+                    data, descriptors, _, _ = socket.recv_fds(raw, size - len(received), 2)
+                    if len(descriptors) == 2:
                         self.memory = SharedMemory(descriptors[0], is_owner=False)
-                    elif data and self.memory is None:  # the system could not make it ours
+                        self.rows = MappedRows(descriptors[1])
+                    elif data and self.memory is None:  # the system could not make them ours
+                        for descriptor in descriptors:
+                            os.close(descriptor)
                         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                     if not data:
                         self._finish(lambda: died_error("the process that shares it", self.peer))
@@ -687,6 +702,8 @@ class SharingConnection:
         self.peer.close()
         if self.memory is not None:
             self.memory.close()
+        if self.rows is not None:
+            self.rows.close()
 
     def _close_pipes(self) -> None:
         for end in (

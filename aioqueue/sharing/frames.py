@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The version of the protocol. Both ends must have the same one."""
 
 HEAD: Final = struct.Struct("<IBIQ")
@@ -31,8 +31,9 @@ LONGEST_HELLO: Final = 64
 LONGEST: Final = 1 << 31
 """How many bytes a body has at most. A longer one is refused before memory is reserved for it."""
 
-_PART: Final = 1 << 18
-"""How many bytes to read at most in one system call."""
+_PART: Final = 1 << 16
+"""How many bytes to read at most in one system call. That many are allocated for each: from 128 KiB
+on, glibc maps fresh pages each time, which costs more than all else that a small frame does."""
 
 Frame: TypeAlias = tuple[int, int, int, memoryview]
 """Kind, object, call, body."""

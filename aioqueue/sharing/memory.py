@@ -158,8 +158,15 @@ class SharedMemory:
                 if known:
                     allocator.free(known)
 
-    def unpack(self, body: memoryview) -> tuple[memoryview, list[Any], tuple[int, ...]]:
-        """Return the pickle in a message, copies of its buffers, and the blocks to free."""
+    def unpack(
+        self, body: memoryview, *, copies: bool = True
+    ) -> tuple[memoryview, list[Any], tuple[int, ...]]:
+        """Return the pickle in a message, its buffers, and the blocks to free.
+
+        Args:
+            body: the message.
+            copies: whether the buffers are copies; else they are views.
+        """
         if body[0] != _WITH_BLOCKS:
             return body[1:], [], ()
         (count,) = _COUNT.unpack_from(body, 1)
@@ -176,21 +183,22 @@ class SharedMemory:
         starts: list[int] = []
         for start, size in places:
             if start == _NO_PLACE:
-                buffers.append(bytearray(body[at : at + size]))
+                view = body[at : at + size]
                 at += size
             else:
-                buffers.append(self._copy(start, size))
+                view = self._block(start, size)
                 starts.append(start)
+            buffers.append(bytearray(view) if copies else view)
         return data, buffers, tuple(starts)
 
-    def _copy(self, start: int, size: int) -> bytearray:
+    def _block(self, start: int, size: int) -> memoryview:
         with self._lock:
             if self._arena is None and self._open() is None:
                 raise MemoryError("the memory that this connection shares cannot be mapped")
         assert self._view is not None
         if start + size > _SIZE:
             raise ValueError(f"a block at {start} of {size} bytes is outside of the shared memory")
-        return bytearray(self._view[start : start + size])
+        return self._view[start : start + size]
 
     def close(self) -> None:
         """Unmap the memory: now, or when the last view of it is dropped."""
@@ -230,9 +238,8 @@ def packed(memory: SharedMemory | None, parts: Parts) -> tuple[bytes, tuple[int,
     return body, starts
 
 
-def starts_as_bytes(starts: Iterable[int]) -> bytes:
-    listed = list(starts)
-    return struct.pack(f"<{len(listed)}Q", *listed)
+def starts_as_bytes(starts: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(starts)}Q", *starts)
 
 
 def starts_of(body: memoryview) -> tuple[int, ...]:

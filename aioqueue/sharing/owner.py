@@ -39,6 +39,7 @@ from aioqueue.sharing import addresses, frames, memory
 from aioqueue.sharing.frames import FrameError, FrameSocket
 from aioqueue.sharing.memory import Parts, SharedMemory
 from aioqueue.sharing.peers import Peer, peer_pid
+from aioqueue.sharing.row_blocks import RowBlocks
 from aioqueue.system.forks import note_for_forks
 
 _log: Final = logging.getLogger("aioqueue")
@@ -129,6 +130,7 @@ class ConnectedClient:
         pid: the client's process.
         calls: for the services: their calls of this client that are not settled, by number. Each
             has its ``service``.
+        is_awaiting_room: for the server: whether it watches for room in the socket.
     """
 
     def __init__(self, server: Server, connection: socket.socket) -> None:
@@ -141,6 +143,7 @@ class ConnectedClient:
         self.services: set[Service] = set()
         self.memory: SharedMemory | None = None
         self.has_left = False
+        self.is_awaiting_room = False
         self._postponed: deque[Callable[[], object]] = deque()
         self._answer_bytes = 0
         self._block_calls: dict[int, int] = {}  # whose answer is in a block of the shared memory
@@ -236,7 +239,8 @@ class Server:
         self._numbers = itertools.count(1)
         self._clients: set[ConnectedClient] = set()
         self._calls: deque[Callable[[], object]] = deque()
-        self._is_awake = False  # whether a byte is on its way to the thread
+        self._calls_after_answers: deque[Callable[[], object]] = deque()
+        self._is_awake = False  # whether the thread will make what calls are noted in any case
         self._timers: list[tuple[float, int, LaterCall]] = []
         self._cancelled_timers = 0  # how many of them
         self._timer_numbers = itertools.count()
@@ -244,7 +248,12 @@ class Server:
         self._is_ending = False
         self._names: dict[str, addresses.Name] = {}
         self._lock = threading.Lock()  # guards the services and names
-        self._listener, path = addresses.listening_socket()
+        self.row_blocks: RowBlocks = RowBlocks(self.call_soon)
+        try:
+            self._listener, path = addresses.listening_socket()
+        except BaseException:
+            self.row_blocks.close()
+            raise
         self.address: Address = Address(path, os.urandom(16).hex(), os.getpid())
         self._unwelcomed: socket.socket | None = None  # accepted, without descriptors to serve it
         self._is_pausing = False  # whether nobody is accepted for a moment
@@ -352,6 +361,10 @@ class Server:
             heapq.heapify(self._timers)
             self._cancelled_timers = 0
 
+    def call_after_answers(self, call: Callable[[], object]) -> None:
+        """Have a call made once the answers of this round are on their way."""
+        self._calls_after_answers.append(call)
+
     def note_answers(self, client: ConnectedClient) -> None:
         self._with_answers[client] = None
 
@@ -362,6 +375,7 @@ class Server:
             # A dead thread must not leave its clients waiting: they see the closed sockets.
             _log.exception("the thread that serves shared objects has failed")
         finally:
+            self._make_calls_after_answers()  # callers of this process may wait for them
             for client in list(self._clients):
                 with suppress(Exception):
                     self._drop(client)
@@ -373,7 +387,9 @@ class Server:
         selector.register(self._listener, _READ)
         selector.register(self._wake_receiver, _READ)
         while not self._is_ending:
-            for key, mask in selector.select(self._seconds_left()):
+            ready = selector.select(self._seconds_left())
+            self._is_awake = True  # until `_make_calls` looks: what is noted needs no byte
+            for key, mask in ready:
                 client = key.data
                 if client is None:
                     self._handle_own(key.fileobj)
@@ -381,6 +397,10 @@ class Server:
                     self._handle_client(client, key, mask)
             self._make_calls()
             self._send_answers()
+            while self._calls_after_answers:
+                self._make_calls_after_answers()
+                self._make_calls()
+                self._send_answers()
         self._end()
 
     def _handle_own(self, fileobj: Any) -> None:
@@ -488,6 +508,15 @@ class Server:
             except Exception:
                 _log.exception("a call to a shared object has failed")
 
+    def _make_calls_after_answers(self) -> None:
+        self._is_awake = True
+        calls = self._calls_after_answers
+        while calls:
+            try:
+                calls.popleft()()
+            except Exception:
+                _log.exception("a call to a shared object has failed")
+
     def _send_answers(self) -> None:
         while self._with_answers:
             client, _ = self._with_answers.popitem()
@@ -495,9 +524,9 @@ class Server:
                 continue
             all_sent = client.send_answers()
             client.make_postponed()
-            mask = _READ if all_sent else _READ | _WRITE
-            if self._selector.get_key(client.socket).events != mask:
-                self._selector.modify(client.socket, mask, client)
+            if client.is_awaiting_room is all_sent:
+                client.is_awaiting_room = not all_sent
+                self._selector.modify(client.socket, _READ if all_sent else _READ | _WRITE, client)
 
     def _seconds_left(self) -> float | None:
         if self._calls or self._with_answers:
@@ -543,7 +572,7 @@ class Server:
             # Before the message, after which nothing may fail for want of a descriptor.
             client.memory = SharedMemory(os.dup(descriptor), is_owner=True)
             hello = frames.frame(frames.HELLO, 0, 0, hello_body())
-            socket.send_fds(connection, [hello], [descriptor])
+            socket.send_fds(connection, [hello], [descriptor, self.row_blocks.descriptor])
         finally:
             os.close(descriptor)
 
@@ -605,6 +634,7 @@ class Server:
                 service.finish()
             except Exception:
                 _log.exception("%s could not be ended in order", service.label)
+        self._make_calls_after_answers()
         self._make_calls()
         for client in list(self._clients):
             client.send(frames.BYE, 0, 0, b"")
@@ -625,6 +655,7 @@ class Server:
         for end in (self._listener, self._wake_receiver, self._wake_sender, self._unwelcomed):
             if end is not None:
                 end.close()
+        self.row_blocks.close()
         for name in self._names.values():
             name.close()
 

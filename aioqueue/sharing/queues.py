@@ -51,6 +51,7 @@ from aioqueue.core.elements.spec import Columns, Row, Spec
 from aioqueue.core.fast_path import NOTHING, Waiting
 from aioqueue.core.machine import Machine
 from aioqueue.core.meters import Durations, current_meter
+from aioqueue.core.storage.objects import ObjectStorage
 from aioqueue.core.storage.protocol import Held
 from aioqueue.core.storage.sized import WeighedStorage, size_of
 from aioqueue.errors import (
@@ -75,7 +76,7 @@ from aioqueue.sharing.connection import (
     connection_to,
     failure_in,
 )
-from aioqueue.sharing.memory import Parts, bytes_of
+from aioqueue.sharing.memory import LARGE, Parts, bytes_of
 from aioqueue.sharing.owner import (
     Address,
     ConnectedClient,
@@ -85,6 +86,7 @@ from aioqueue.sharing.owner import (
     server,
     shared_by,
 )
+from aioqueue.sharing.row_blocks import ROWS, answer_of
 from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
 from aioqueue.worlds.current import current_waker
@@ -132,6 +134,9 @@ _WORD: Final = struct.Struct("<BQ")
 
 MOST_UNANSWERED: Final = 32 << 20
 """How many bytes of enqueues of one process may wait at the owner of a queue."""
+
+_MOST_COPIED: Final = 4
+"""How many large rows that wait to go in have been copied already."""
 
 _UNREADABLE: Final = struct.Struct("<qB")
 """Which row of a dequeue could not be unpickled (negative: unknown), and what that counts."""
@@ -262,6 +267,19 @@ def _note_unreadable(error: BaseException, label: str, what: str, index: int | N
     )
 
 
+def take_plain(storage: ObjectStorage) -> Row:
+    """Take the next row, unless it is pickled, and may have to go back: then return `NOTHING`."""
+    if storage and type(storage[0]) is not Sealed:
+        try:
+            row = storage.popleft()
+        except IndexError:  # a signal handler has taken it since the look
+            return NOTHING
+        if type(row) is not Sealed:
+            return row
+        storage.appendleft(row)  # likewise
+    return NOTHING
+
+
 class SharedObjectsCore(QueueCore):
     """The core of a shared queue whose elements are, or have, objects, in the owner's process.
 
@@ -273,7 +291,12 @@ class SharedObjectsCore(QueueCore):
 
     @property
     def try_dequeue(self) -> Callable[[], Row]:
-        return self._try_opened
+        is_plain = _is_of_references(self.spec, self.storage)
+        return self._try_plain_or_opened if is_plain else self._try_opened
+
+    def _try_plain_or_opened(self) -> Row:
+        row = self.machine.try_dequeue()  # see `take_plain`
+        return self._try_opened() if row is NOTHING else row
 
     def _try_opened(self) -> Row:
         take = Take(1, True, leased=True)
@@ -313,7 +336,9 @@ class SharedObjectsCore(QueueCore):
         opened: list[Row] = []
         try:
             columns = self.storage.columns(attempt.held)
-            if spec.components is None:
+            if spec.components is None and not spec.has_sealed_rows(columns):
+                opened = list(columns)
+            elif spec.components is None:
                 try:
                     opened.extend(map(spec.unsealed_row, columns))
                 except BaseException:
@@ -369,12 +394,15 @@ class QueueService:
         self._is_of_objects = type(_inner(core.spec)) is ObjectSpec
         self._weighed = core.storage.weighed if isinstance(core.storage, WeighedStorage) else None
         self._borrowers: dict[tuple[ConnectedClient, int], Borrower] = {}
-        self._callers: weakref.WeakKeyDictionary[ConnectedClient, _Caller] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._callers: dict[ConnectedClient, _Caller] = {}
+        # The storage, if clients can read its rows in place: asked at the first dequeue of one.
+        self._blocks: Any = None
+        self._row_bytes = core.storage.row_bytes or 0
+        self._has_clients = False
         # Answers with objects that were put in before the queue was shared; the first one is being
         # pickled. Only the server's thread touches this.
         self._unpickled: deque[tuple[_RemoteCall, Any]] = deque()
+        self._settled: list[_RemoteCall] = []  # acknowledged, and not committed yet
 
     @property
     def description(self) -> QueueDescription:
@@ -400,7 +428,9 @@ class QueueService:
     def begin(self, client: ConnectedClient, kind: int, number: int, body: memoryview) -> None:
         if kind == TAKE:
             self._begin_take(client, number, body)
-        elif kind == PUT:
+            return
+        self._commit_settled()  # what this call does or reports comes after them
+        if kind == PUT:
             self._begin_put(client, number, body)
         elif kind == PUT_MANY:
             self._begin_put_many(client, number, body)
@@ -429,11 +459,51 @@ class QueueService:
             leased=True,
             borrower=self._borrower(client, borrower) if borrower else None,
         )
+        if not self._has_clients:
+            self._share_blocks()
+        if single and self._blocks is not None and self._row_bytes >= LARGE:
+            take.held.in_place = True
         self._begin(client, number, take, bool(flags & _NOWAIT))
         if max_wait > 0.0 and take.state is PENDING:
             call = client.calls.get(number)
             if call is not None:
                 call.timer = self.server.call_later(max_wait, call.expire)
+
+    def _share_blocks(self) -> None:
+        """Have the rows kept where clients can read them, from now on."""
+        self._has_clients = True
+        storage, capacity = self.core.storage, self.machine.capacity
+        if capacity is not None and capacity * self._row_bytes < LARGE:
+            return  # no dequeue is that large
+        if not self._row_bytes or self._spec.rows_private:
+            return
+        from aioqueue.core.storage.blocks import BlockStorage  # loaded, as it is typed
+
+        if isinstance(storage, BlockStorage):
+            self._blocks = storage
+            call_with_lock(self.machine._lock, self._use_blocks)
+
+    def _use_blocks(self) -> None:
+        make = partial(self.server.row_blocks.block, self._spec.components)
+        self._blocks.share_blocks(make)
+        if self._row_bytes >= LARGE:
+            self.machine.put_with(self._blocks.put_shared)
+            self.core.set_row_maker(self._row_in_block)
+
+    def _row_in_block(self, element: Any) -> Row:
+        """Make a row of an element of this process: where clients can read it, if it goes in soon.
+
+        So it is copied before the machine's lock is taken, which the server's thread needs.
+        """
+        row = self._spec.row(element)
+        return self._copied_to_block(row) if self._takes_blocks() else row
+
+    def _takes_blocks(self) -> bool:
+        # What waits to go in is memory beyond the capacity: only the first rows are copied before.
+        return self.machine.waiting_enqueues < _MOST_COPIED
+
+    def _copied_to_block(self, row: Row) -> Row:
+        return self._blocks.block_of(self.core.copier._reserve(1), row)
 
     def _borrower(self, client: ConnectedClient, number: int) -> Borrower:
         found = self._borrowers.get((client, number))
@@ -449,6 +519,8 @@ class QueueService:
             row: Any = (priority, self._received(client, rest[_PAIR.size :], nbytes))
         elif self._is_of_objects:
             row = self._received(client, rest, nbytes)
+        elif self._row_bytes >= LARGE and self._blocks is not None and self._takes_blocks():
+            row = self._loaded(client, rest, self._copied_to_block)
         else:
             row = self._loaded(client, rest)
         if self._weighed is not None:
@@ -457,10 +529,14 @@ class QueueService:
 
     def _begin_put_many(self, client: ConnectedClient, number: int, body: memoryview) -> None:
         flags, n = _PUT.unpack_from(body)
-        columns = self._loaded(client, body[_PUT.size :])
-        # The arrays are this process's own copies, so the storage may keep them.
         is_large = self.core.storage.is_large(n)
-        columns = self.core.prepare_columns(columns, n, copy=not is_large)
+        if is_large and self._blocks is not None:
+            copy = partial(self.core.prepare_columns, n=n, copy=True)  # where clients can read them
+            columns = self._loaded(client, body[_PUT.size :], copy)
+        else:
+            columns = self._loaded(client, body[_PUT.size :])
+            # The arrays are this process's own copies, so the storage may keep them.
+            columns = self.core.prepare_columns(columns, n, copy=not is_large)
         self._begin(client, number, PutMany(columns, n), bool(flags & _NOWAIT))
 
     def _received(self, client: ConnectedClient, body: memoryview, nbytes: int) -> Sealed:
@@ -471,13 +547,25 @@ class QueueService:
             client.send(frames.FREE, 0, 0, struct.pack(f"<{len(blocks)}Q", *blocks))
         return Sealed(bytes(data), buffers, nbytes)
 
-    def _loaded(self, client: ConnectedClient, body: memoryview) -> Any:
-        """Unpickle a row, or columns: arrays and sealed objects, whose pickles run no user code."""
+    def _loaded(
+        self, client: ConnectedClient, body: memoryview, copy: Callable[[Row], Row] | None = None
+    ) -> Any:
+        """Unpickle a row, or columns: arrays and sealed objects, whose pickles run no user code.
+
+        Args:
+            client: who has sent it.
+            body: what it has sent.
+            copy: copies the row, which is memory that the client writes; ``None``: its arrays are
+                copies already.
+        """
         assert client.memory is not None
-        data, buffers, blocks = client.memory.unpack(body)
-        if blocks:
-            client.send(frames.FREE, 0, 0, struct.pack(f"<{len(blocks)}Q", *blocks))
-        return pickle.loads(data, buffers=buffers)
+        data, buffers, blocks = client.memory.unpack(body, copies=copy is None)
+        try:
+            loaded = pickle.loads(data, buffers=buffers)
+            return loaded if copy is None else copy(loaded)
+        finally:
+            if blocks:
+                client.send(frames.FREE, 0, 0, struct.pack(f"<{len(blocks)}Q", *blocks))
 
     def _begin(
         self, client: ConnectedClient, number: int, attempt: Attempt, may_not_wait: bool
@@ -497,7 +585,7 @@ class QueueService:
         client.calls[number] = call
         wakers = self.machine.begin(attempt, None if may_not_wait else call)
         if wakers:
-            deliver(wakers)
+            self.server.call_after_answers(partial(deliver, wakers))
         if attempt.state is WITHDRAWN:
             client.calls.pop(number, None)
             client.answer(number, _REFUSED)
@@ -526,6 +614,11 @@ class QueueService:
             client.fail(number, attempt.error)
         elif type(attempt) is Take:
             try:
+                if self._blocks is not None and self._row_bytes * attempt.held.count >= LARGE:
+                    places = self._blocks.shared_rows(attempt.held)
+                    if places is not None:
+                        client.answer(number, answer_of(places))
+                        return
                 content = self._content_of(attempt)
                 if self._is_sealed(attempt, content):
                     call.blocks = client.answer(number, _parts_of_object(content))
@@ -545,7 +638,7 @@ class QueueService:
         """Return the row or the columns that a dequeue holds, as its caller gets them."""
         held = take.held
         if take.single:
-            return held.single
+            return self._blocks.row(held) if held.in_place else held.single
         components = self._spec.components
         if components is not None and held.out is None and not self._spec.rows_private:
             # Copies: these rows may come back, and must not be memory of the storage by then.
@@ -604,14 +697,24 @@ class QueueService:
         call = client.calls.get(number)
         if call is not None and call.service is self:
             del client.calls[number]
-            self._commit(call)
+            # The next dequeue often comes with the acknowledgement, and waits for its answer.
+            self._settled.append(call)
+            if len(self._settled) == 1:
+                self.server.call_after_answers(self._commit_settled)
 
-    def _commit(self, call: _RemoteCall) -> None:
-        wakers = self.machine.commit_leases((call.attempt,))  # type: ignore[arg-type]
+    def _commit_settled(self) -> None:
+        settled, self._settled = self._settled, []
+        if settled:
+            self._commit(*settled)
+
+    def _commit(self, *calls: _RemoteCall) -> None:
+        takes: list[Any] = [call.attempt for call in calls]
+        wakers = self.machine.commit_leases(takes)
         if wakers:
             deliver(wakers)
 
     def cancel(self, client: ConnectedClient, number: int, body: memoryview) -> bytes:
+        self._commit_settled()
         call = client.calls.get(number)
         if call is None or call.service is not self:
             return b""  # it has been answered, and its answer is on the way
@@ -686,6 +789,7 @@ class QueueService:
             self._free_blocks(call)
 
     def leave(self, client: ConnectedClient) -> None:
+        self._commit_settled()
         calls = [call for call in client.calls.values() if call.service is self]
         for call in calls:
             client.calls.pop(call.number, None)
@@ -709,6 +813,7 @@ class QueueService:
             del self._borrowers[key]
 
     def finish(self) -> None:
+        self._commit_settled()
         deliver(self.machine.close(cancel_pending_enqueues=True))
         for client in self.server.clients:
             for call in list(client.calls.values()):
@@ -928,11 +1033,13 @@ class RemoteStorage:
 
     def columns(self, held: Held) -> Columns:
         columns: Any = held.parts
-        if held.out is None:
+        out = held.out
+        if out is None:
             return list(columns)
-        for target, column in zip(held.out, columns, strict=True):
-            target[...] = column
-        return held.out
+        if columns is not out:  # else they were copied there from where the owner keeps them
+            for target, column in zip(out, columns, strict=True):
+                target[...] = column
+        return out
 
     def empty(self) -> Columns:
         components = self._spec.components
@@ -976,6 +1083,7 @@ class RemoteMachine:
         nothing = Statistics(0, None, 0, 0, 0, 0, 0.0, 0.0)
         self._recent: tuple[Statistics, QueueState] = (nothing, OPEN)
         self._rooms: deque[Room] = deque()
+        self._read_row: Callable[[Columns, int], Row] | None = None
         self._unanswered = 0  # bytes of enqueues that the owner has not answered
         self._silent_until = 0.0  # until when the owner is not asked again for a report
 
@@ -1298,6 +1406,12 @@ class RemoteMachine:
         value: Any = None
         index = 0 if attempt.single else -1
         try:
+            if call.body[:1] == ROWS:
+                self._copy_rows(attempt, connection, call.body)
+                if connection.has_ended:  # the owner has them again, and may have overwritten them
+                    raise self.end_error(attempt)
+                call.body = None
+                return
             data, buffers, blocks = connection.unpack(call.body)
             value = pickle.loads(data, buffers=buffers)
             sealing_spec = self._sealing
@@ -1307,13 +1421,14 @@ class RemoteMachine:
                 held.single, held.count = value, 1
             else:
                 if sealing_spec is not None and self._spec.components is None:
-                    opened: list[Row] = []
-                    try:
-                        opened.extend(map(sealing_spec.unsealed_row, value))
-                    except BaseException:
-                        index = len(opened)
-                        raise
-                    value = opened
+                    if sealing_spec.has_sealed_rows(value):
+                        opened: list[Row] = []
+                        try:
+                            opened.extend(map(sealing_spec.unsealed_row, value))
+                        except BaseException:
+                            index = len(opened)
+                            raise
+                        value = opened
                 elif sealing_spec is not None:
                     value = sealing_spec.unsealed_columns(value)
                 held.count = len(value) if self._spec.components is None else len(value[0])
@@ -1333,6 +1448,31 @@ class RemoteMachine:
             raise
         call.body = None
         connection.free(blocks)
+
+    def _copy_rows(self, take: Any, connection: SharingConnection, body: memoryview) -> None:
+        """Copy what a call got from where the owner keeps it. The owner holds it until then."""
+        components: Any = self._spec.components
+        assert connection.rows is not None  # it comes before the first answer
+        parts = connection.rows.parts(self.thing, components, body)
+        held = take.held
+        if take.single:
+            ((columns, start, _),) = parts
+            if self._read_row is None:
+                from aioqueue.core.storage.columns import RowReader  # it loads NumPy
+
+                self._read_row = RowReader(components).row
+            held.single, held.count = self._read_row(columns, start), 1
+            return
+        count = sum(stop - start for _, start, stop in parts)
+        made = _empty_columns(components, count) if held.out is None else held.out
+        done = 0
+        for columns, start, stop in parts:
+            for target, column in zip(made, columns, strict=True):
+                target[done : done + stop - start] = column[start:stop]
+            done += stop - start
+        held.parts, held.count = made, count
+        if take.borrower is None:
+            held.single = self._spec.batch(self.storage.columns(held))
 
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
@@ -1663,14 +1803,30 @@ def share_queue(core: QueueCore, name: str | None) -> None:
         shared.server.add_name(name, shared.number)
 
 
+def _seal_objects(core: QueueCore) -> None:
+    """Have a queue keep its objects pickled, from now on."""
+    core.__class__ = SharedObjectsCore
+    storage: Any = core.storage
+    if _is_of_references(core.spec, storage):
+        call_with_lock(core.machine._lock, core.machine.take_with, partial(take_plain, storage))
+        core.set_spec(SealingSpec(core.spec))
+        core.set_row_maker(sealing.seal)
+    else:
+        core.set_spec(SealingSpec(core.spec))
+
+
+def _is_of_references(spec: Spec, storage: Any) -> bool:
+    """Return whether the rows of a queue are its elements, first in, first out, as they are."""
+    return type(storage) is ObjectStorage and type(_inner(spec)) is ObjectSpec
+
+
 def _service_of(core: QueueCore) -> QueueService:
     """Return the service of a queue; the first call shares it."""
     service: QueueService | None = core.shared
     if service is None:
         serving = server()
         if sealing.has_objects(core.spec):
-            core.__class__ = SharedObjectsCore
-            core.set_spec(SealingSpec(core.spec))
+            _seal_objects(core)
         service = QueueService(core, serving)
         service.number = serving.add(service)
         core.shared = service

@@ -92,6 +92,8 @@ def parts_of(thing: Any) -> Parts:
     Raises:
         Exception: it cannot be pickled.
     """
+    if type(thing) in _PLAIN:
+        return pickle.dumps(thing, 5), ()
     buffers: list[pickle.PickleBuffer] = []
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -129,7 +131,7 @@ def seal(thing: Any) -> Any:
     Raises:
         Exception: it cannot be pickled.
     """
-    if type(thing) is Sealed or is_plain(thing):
+    if type(thing) in _SEALED or is_plain(thing):
         return thing
     try:
         data, buffers = parts_of(thing)
@@ -213,6 +215,10 @@ class SealingSpec:
         if self.rows_private and type(columns) is list and columns and type(columns[0]) is tuple:
             return all(map(self.is_sealed_row, columns))
         return all(_is_sealed_value(columns[place]) for place in self._objects)
+
+    def has_sealed_rows(self, rows: Sequence[Row]) -> bool:
+        """Return whether some of the rows of an untyped queue may be pickled objects."""
+        return not self.inner.row_is_identity or Sealed in set(map(type, rows))
 
     def sealed_row(self, row: Row) -> Row:
         return self._seal_row(row)

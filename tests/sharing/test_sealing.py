@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 from aioqueue import sync
+from aioqueue.core.fast_path import NOTHING
+from aioqueue.core.storage.objects import ObjectStorage
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.sharing import sealing
+from aioqueue.sharing.queues import take_plain
 from aioqueue.sharing.sealing import Sealed
 from tests.kit.sharing import Child
 from tests.kit.worlds import spin_until
@@ -383,3 +386,61 @@ def test_objects_are_written_to_the_arrays_of_the_caller(child: Start, is_here: 
     out = take_into_arrays(queue) if is_here else child(take_into_arrays, queue).result()
     assert out[0].tolist() == [{"nested": [1]}, {"nested": [2]}]
     assert out[1].tolist() == [0, 1]
+
+
+class HandledStorage(ObjectStorage):
+    """A signal handler changes it as soon as somebody has looked at it."""
+
+    def __init__(self, handle: Callable[[ObjectStorage], object]) -> None:
+        super().__init__()
+        self._handle = handle
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        self._handle(self)
+        return found
+
+
+def test_the_fast_path_of_the_owner_takes_plain_objects_only() -> None:
+    """They need not be unpickled, so they need not be able to go back."""
+    storage = ObjectStorage()
+    assert take_plain(storage) is NOTHING
+    sealed = Sealed(pickle.dumps(1))
+    storage.extend([1, sealed])
+    assert take_plain(storage) == 1
+    assert take_plain(storage) is NOTHING
+    assert list(storage) == [sealed]
+
+
+@pytest.mark.parametrize("left", [[], [Sealed(b""), 2], [2]])
+def test_a_handler_that_takes_meanwhile(left: list[Any]) -> None:
+    def handle(storage: ObjectStorage) -> None:
+        storage.clear()
+        storage.extend(left)
+
+    storage = HandledStorage(handle)
+    storage.append(1)
+    taken = take_plain(storage)
+    if left == [2]:
+        assert taken == 2
+        assert not storage
+    else:
+        assert taken is NOTHING
+        assert list(storage) == left
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_plain_and_pickled_objects_leave_in_their_order(child: Start, is_before: bool) -> None:
+    queue = sync.FIFOQueue(20)
+    if not is_before:
+        queue.share()
+    things = [1, Exception("first"), "two", [{"deep": [3]}], None, b"four", np.arange(3)]
+    for thing in things:
+        queue.enqueue(thing)
+    queue.share()
+    for thing in things:
+        queue.enqueue(thing)
+    kinds = [type(queue.dequeue()) for _ in range(2 * len(things))]
+    assert kinds == [type(thing) for thing in things] * 2
+    assert queue.statistics().dequeued == 2 * len(things)
+    assert queue.statistics().granted == 0

@@ -26,7 +26,7 @@ same few rows, which are still in the processor's cache.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aioqueue.core.elements.component import Component
@@ -67,14 +67,18 @@ class Block(list[Any]):
         rows: how many rows fit.
         uses: its segments, in line and held; plus one while a batch is not completely in, and one
             while rows will still be written to it.
-        is_ours: whether no code outside has ever seen its arrays.
+        is_private: whether no code outside has ever seen its arrays.
+        place: where other processes read its rows; ``None``: they do not.
     """
 
-    __slots__ = ("is_private", "rows", "uses")
+    __slots__ = ("is_private", "place", "rows", "uses")
     __hash__ = object.__hash__  # type: ignore[assignment]  # blocks are compared by identity
 
-    def __init__(self, columns: Columns, rows: int, *, is_private: bool = True) -> None:
+    def __init__(
+        self, columns: Columns, rows: int, *, is_private: bool = True, place: Any = None
+    ) -> None:
         super().__init__(columns)
+        self.place: Any = place
         self.rows: int = rows
         self.uses: int = 0
         self.is_private: bool = is_private
@@ -132,6 +136,7 @@ class BlockStorage(Storage):
         self._spare_rows = 0
         rows = _SPARE_BYTES // max(1, self._row_bytes) if capacity is None else capacity
         self._most_spare_rows = max(rows, self._block_rows)
+        self._make_shared: Callable[[int], tuple[Columns, Any] | None] | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -185,7 +190,7 @@ class BlockStorage(Storage):
     def fill(self, reserved: Block | None, columns: Columns, n: int) -> Block:
         block = reserved
         if block is None:
-            block = Block(allocate(self._components, n), n)
+            block = self._new_block(n)
             block.uses = 1
         for column, values in zip(block, columns, strict=True):
             column[...] = values
@@ -211,6 +216,8 @@ class BlockStorage(Storage):
         # 3. If the batch is cancelled, or rows come back before it, the block is one like any
         #    other, whose rows begin in the middle. It is filled before there is another one:
         #    otherwise repeated cancellations would leave a block with one row each.
+        if self._make_shared is not None and self.is_large(1):
+            return  # such rows go in as blocks of their own
         number = self._number_of(0) if self._count else self._next_number()
         if self._expected is not None:
             block, first = self._expected
@@ -219,7 +226,7 @@ class BlockStorage(Storage):
         if self._references or not LARGE_BYTES <= n * self._row_bytes <= _MOST_EXPECTED:
             return
         try:
-            block = self._pop_spare(n) or Block(allocate(self._components, n), n)
+            block = self._pop_spare(n) or self._new_block(n)
         except MemoryError:
             return
         self._close_tail()
@@ -267,6 +274,9 @@ class BlockStorage(Storage):
         held.parts, held.count = parts, n
 
     def hold_one(self, held: Held) -> None:
+        if held.in_place:
+            self.hold(held, 1)
+            return
         number = self._number_of(0)  # the ticket by which the row finds its place if it comes back
         row = self.take()
         held.single, held.tickets, held.count = row, [number], 1
@@ -306,6 +316,70 @@ class BlockStorage(Storage):
 
     def empty(self) -> Columns:
         return allocate(self._components, 0)
+
+    # Memory that other processes read.
+
+    def share_blocks(self, make: Callable[[int], tuple[Columns, Any] | None]) -> None:
+        """Write new rows to blocks that other processes can read, as long as there is room.
+
+        Rows that are inside stay where they are.
+
+        Args:
+            make: returns the columns of a block for some rows, and its place; ``None``: there is
+                no room. It is called with and without the machine's lock.
+        """
+        self._close_tail()
+        self._set_next_slot(None)
+        self._spares.clear()
+        self._spare_rows = 0
+        self._make_shared = make
+
+    def block_of(self, reserved: Block | None, row: Row) -> Block:
+        """Copy a row to a block of its own, for `put_shared`. No lock.
+
+        Args:
+            reserved: what `reserve` returned for one row.
+            row: the row.
+        """
+        block = reserved
+        if block is None:
+            block = self._new_block(1)
+            block.uses = 1
+        self._write_row(block, 0, row)
+        return block
+
+    def put_shared(self, row: Row, /) -> None:
+        """Put a row in, or a block of one row, which is not copied any more."""
+        if type(row) is not Block:
+            self.put(row)
+            return
+        if self._tail is not self._no_tail:
+            self._close_tail()
+        segment = _Segment(row, 0, 1, self._rows_entered)
+        row.uses = 1
+        # No call follows, as in `put`.
+        self._segments += (segment,)
+        self._rows_entered += 1
+        self._count += 1
+
+    def shared_rows(self, held: Held) -> list[tuple[Any, int, int, int]] | None:
+        """Return where other processes find the rows of a batch that is held: of each part, the
+        place and the rows of its block, and which of these it has. ``None``: they cannot."""
+        parts: Sequence[_Segment] = held.parts
+        found = [(part.block.place, part.limit, part.start, part.stop) for part in parts]
+        return None if any(place is None for place, *_ in found) else found
+
+    def row(self, held: Held) -> Row:
+        """Return a copy of a single row that is held in place."""
+        (part,) = held.parts
+        return self._read_row(part.block, part.start)
+
+    def _new_block(self, n: int) -> Block:
+        if self._make_shared is not None:
+            made = self._make_shared(n)
+            if made is not None:
+                return Block(made[0], n, place=made[1])
+        return Block(allocate(self._components, n), n)
 
     # Segments, and the users of blocks.
 
@@ -359,7 +433,7 @@ class BlockStorage(Storage):
         if block is None or start + n > block.rows:
             block, start = self._pop_spare(self._block_rows), 0
             if block is None:
-                block = Block(allocate(self._components, self._block_rows), self._block_rows)
+                block = self._new_block(self._block_rows)
         self._tail = _Segment(block, start, start, self._rows_entered - start)
         self._segments.append(self._tail)
         self._set_next_slot(None)
@@ -450,6 +524,8 @@ class BlockStorage(Storage):
         block: Block = last.block
         if not (block.is_private and block.uses == 1 and last.stop == block.rows == held.count):
             return None
+        if block.place is not None:
+            return None  # its memory is not a caller's alone, in a fork above all
         block.is_private = False  # the caller copies the missing rows to its start
         return block
 
@@ -463,6 +539,8 @@ class BlockStorage(Storage):
         block.uses -= 1
         if block.uses or not block.is_private:
             return
+        if block.place is None and self._make_shared is not None:
+            return  # from before: the next rows are to be where other processes can read them
         self._spare_rows += block.rows
         self._spares.append(block)
         while self._spare_rows > self._most_spare_rows:

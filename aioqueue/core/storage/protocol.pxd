@@ -3,3 +3,4 @@
 cdef class Held:
     cdef public object parts, tickets, out, single
     cdef public Py_ssize_t count
+    cdef public bint in_place

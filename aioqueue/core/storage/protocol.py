@@ -73,11 +73,14 @@ class Held:
         count: how many rows.
         out: the caller's own arrays, to which the rows will be copied.
         single: the row, if it was taken as a row and not as a batch.
+        in_place: whether a single row is to be held as a batch is, not copied, by storages that
+            can.
     """
 
-    __slots__ = ("count", "out", "parts", "single", "tickets")
+    __slots__ = ("count", "in_place", "out", "parts", "single", "tickets")
 
     def __init__(self, out: Columns | None = None) -> None:
+        self.in_place: bool = False
         self.parts: Sequence[Any] = ()
         self.tickets: Sequence[Any] = ()
         self.count: int = 0

@@ -24,6 +24,7 @@ from aioqueue.core.elements.spec import Columns
 from aioqueue.core.machine import Machine
 from aioqueue.core.storage import blocks
 from aioqueue.core.storage.blocks import BlockStorage
+from aioqueue.core.storage.columns import allocate
 from aioqueue.core.storage.heap import HeapStorage
 from aioqueue.core.storage.protocol import Held, Storage
 from aioqueue.core.storage.shelf import HeldBatch
@@ -80,6 +81,7 @@ class Program:
         self, storage: Storage, components: tuple[Component, ...], rng: random.Random
     ) -> None:
         self.storage: Any = storage
+        self.is_shared = isinstance(storage, BlockStorage) and storage._make_shared is not None
         self.components = components
         self.rng = rng
         self.next = 0
@@ -106,7 +108,12 @@ class Program:
     def do_put(self) -> None:
         if self.entering is None:
             [number] = self.fresh(1)
-            self.storage.put(row_of(self.components, number))
+            row: Any = row_of(self.components, number)
+            if self.is_shared and self.rng.random() < 0.5:
+                reserved = self.storage.reserve(1)
+                row = self.storage.block_of(reserved, row)
+            put = self.storage.put_shared if self.is_shared else self.storage.put
+            put(row)
             self.entered([number])
 
     def do_put_many(self) -> None:
@@ -185,9 +192,11 @@ class Program:
     def do_hold_one(self) -> None:
         if self.storage.size:
             held = Held()
+            held.in_place = self.is_shared and self.rng.random() < 0.5
             self.storage.hold_one(held)
-            self.claimed.append((held, [int(held.single[0])]))
-            self.left([int(held.single[0])])
+            row = self.storage.row(held) if held.in_place else held.single
+            self.claimed.append((held, [int(row[0])]))
+            self.left([int(row[0])])
 
     def do_end_claim(self) -> None:
         """A caller has what it wanted; or it is cancelled, before or after it has copied that."""
@@ -297,8 +306,22 @@ def check_slots(program: Program, storage: Any) -> None:
     assert sorted(slots) == list(range(shelf._first_unused)), "a slot is in no place, or in two"
 
 
+def shared_blocks(components: tuple[Component, ...], n: int | None) -> Storage:
+    """A storage whose blocks other processes read, as long as there is room."""
+    rooms = iter([True, True, False] * STEPS)
+    storage = BlockStorage(components, n)
+    storage.put(row_of(components, 0))
+    storage.take()
+    has_room = components is NUMBERS
+    storage.share_blocks(
+        lambda rows: (allocate(components, rows), object()) if next(rooms) and has_room else None
+    )
+    return storage
+
+
 MAKERS: list[tuple[str, Callable[[tuple[Component, ...], int | None], Storage]]] = [
     ("blocks", BlockStorage),
+    ("shared blocks", shared_blocks),
     ("heap", lambda components, n: HeapStorage(TypedShelf(components, n), typed=True)),
     ("shuffle", lambda components, n: ShuffleStorage(TypedShelf(components, n), (1, 2))),
     (
@@ -519,7 +542,7 @@ CASES: dict[str, Callable[[Interrupted], Case]] = {
 @pytest.mark.skipif(sys.gettrace() is not None, reason="something else traces this run")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("components", [TOKENS], ids=["tokens"])
-@pytest.mark.parametrize(("name", "make"), MAKERS[:3], ids=[name for name, _ in MAKERS[:3]])
+@pytest.mark.parametrize(("name", "make"), MAKERS[:4], ids=[name for name, _ in MAKERS[:4]])
 def test_a_handler_raises_somewhere_in_a_move(
     name: str,
     make: Callable[[tuple[Component, ...], int | None], Storage],
