@@ -208,6 +208,7 @@ class Generation:
                     limit = None if self._work.is_async else self._work.threads
                     core.machine.grants_ahead = self._work.payload is not None
                     core.begin(limit)
+                    core.begun.open()
                     await core.wait_until_over()
                 except BaseException as error:
                     self._stopped(coordinator, error)
@@ -223,6 +224,7 @@ class Generation:
                 coordinator.report(core.machine.error, self.name)
         finally:
             core.host = None
+            core.begun.open()
             coordinator.draining.remove_run(self)
 
     def _stopped(self, coordinator: CoordinatorCore, error: BaseException | None = None) -> None:
@@ -236,4 +238,5 @@ class Generation:
                 f"the generation of {core} {how}, and nobody had asked it to stop"
             )
             cause.__cause__ = error
+        core.begun.open()
         core.apply(machine.stop, cause)

@@ -878,6 +878,8 @@ class RolloutQueue(RolloutQueueMethods[P, R]):
             listed = list(prompts)
             work = self._evaluation_work(generate)
             host: Any = None
+            if core.has_started:
+                await core.begun.wait(current_waker(), until_stop=True)
             if core.host is None:
                 work = work or core.work
                 host = new_host(core, work)
@@ -1165,6 +1167,8 @@ class BlockingRolloutQueue(RolloutQueueMethods[P, R]):
             checked_flag(priority, "priority")
             listed = list(prompts)
             work = self._evaluation_work(generate)
+            if core.has_started:
+                deadline.wait(core.begun)
             if core.host is None:
                 evaluate = partial(
                     self._aio.evaluate, listed, generate, group_size=size, priority=priority
