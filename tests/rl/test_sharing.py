@@ -405,6 +405,7 @@ def explained_by_a_trainer(rollouts: RolloutQueue[Any, Any]) -> str:
 
 @pytest.mark.usefixtures("handles")
 class TestCancellation:
+    @pytest.mark.slow("trio")  # each tick sleeps there
     def test_a_cancelled_trainer_leaves_its_batch(self, task_world: TaskWorld) -> None:
         """At each moment of a call that has something to take: none is lost or comes twice."""
         chance = random.Random(1)
