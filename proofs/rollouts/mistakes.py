@@ -338,6 +338,22 @@ class NeverGivesUp(RolloutMachine):
         pass
 
 
+class ForgetsAnOlderStep(RolloutMachine):
+    """An older step that is given back remains held, and nobody gets it."""
+
+    def give_back(self, step: int) -> Effects:
+        return super().give_back(step) if step == self.step - 1 else self._settle()
+
+
+class ReturnsAStepTwice(RolloutMachine):
+    """A step that is handed out again is still to be handed out."""
+
+    def _deliver(self, step: int) -> None:
+        super()._deliver(step)
+        if step != self.step - 1 and step not in self.given_back:
+            self.given_back.insert(0, step)
+
+
 class TakesBackTheOldest(RolloutMachine):
     """A step that is given back keeps its slots' weight out of what is ready."""
 
@@ -505,6 +521,8 @@ FOUND_BY: Final[dict[str, str]] = {
     "EmptyPlaceIsAStep": "oldest each B2 S0 shorten",
     "EmptyPlaceIsTrained": "oldest each B2 S0 shorten",
     "NeverGivesUp": "oldest B2 replace starves",
+    "ForgetsAnOlderStep": "strict B2 lose",
+    "ReturnsAStepTwice": "strict B2 lose",
     "TakesBackTheOldest": "oldest B2 S0 give back",
     "RoundsSlotsUp": "oldest B3 S0.1 a part of a step",
     "BeginsBeforeTheAnswer": "process B1 S1, drain no",

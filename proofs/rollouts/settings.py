@@ -513,6 +513,17 @@ _add(
     on_stale="cancel",
     faults={"refuse": 1},
 )
+for _order in ORDERS:
+    for _batch in (1, 2):
+        _add(
+            f"{_order} B{_batch} lose",
+            4,
+            batch=_batch,
+            ahead=2,
+            trainer="late",
+            order=_order,
+            faults={"lose": 2, "refuse": 1},
+        )
 _add(
     "strict wait late",
     4,

@@ -113,6 +113,7 @@ def machine_key(machine: RolloutMachine) -> Any:
         tuple(group_key(machine.groups[key]) for key in sorted(machine.groups)),
         tuple(group_key(machine.evaluations[key]) for key in sorted(machine.evaluations)),
         tuple(sorted((s, tuple(g.ordinal for g in groups)) for s, groups in machine.held.items())),
+        tuple(machine.given_back),
         tuple(sorted(key for key in range(machine.next_ordinal) if key in machine.back.values)),
         *(machine.is_source_ended, machine.is_pulling, machine.is_taking, machine.is_paused),
         *(machine.drain, machine.parks, machine.is_stopped, str(machine.error)),
@@ -321,6 +322,8 @@ class World:
             events.append(("done",))
         if self.trainer == "got" and self.may("give_back"):
             events.append(("give_back",))
+        if setting.trainer == "late" and self.may("lose"):
+            events += [("lose", number) for number in range(len(self.holds))]
         if not machine.is_stopped and not self.is_ended:
             names = ("stop", "close", "evaluate", "limit", "grow", "shrink")
             events += [(name,) for name in names if self.may(name)]
@@ -455,6 +458,15 @@ class World:
             self._count(prompts)
             self.do(self.machine.done(other))
         self.holds, self.trainer, self.last_ordinal = [], "idle", -1
+        self.do(self.machine.give_back(step))
+
+    def _on_lose(self, number: int) -> None:
+        """One of several trainers dies with a step, be it the newest or an older one. Another asks
+        again, though there may have been nothing left but this step."""
+        step, _ = self.holds.pop(number)
+        self.last_ordinal = -1
+        if self.trainer == "ended":
+            self.trainer, self.is_ended = "idle", False
         self.do(self.machine.give_back(step))
 
     def _on_stop(self) -> None:
