@@ -341,6 +341,11 @@ class RoundPace:
     wait, all of these run in the next round. It learns whether they do. A worker that asks for its
     next item in the very round in which its last one began has not waited.
 
+    Args:
+        in_order: whether the tasks of a round run in the order in which they were woken. In trio
+            they do not: the first worker of a round may be the last one of the next, and a worker
+            may come back behind the reader, though its function never waits.
+
     Attributes:
         is_pause_due: whether the next worker that takes an item has to pause first.
         do_all_wait: whether the functions of all items have waited that a reader has dealt and
@@ -351,6 +356,7 @@ class RoundPace:
         "_asked",
         "_dealt_in",
         "_first",
+        "_in_order",
         "_items",
         "_latest",
         "_returned_at_once",
@@ -361,7 +367,8 @@ class RoundPace:
         "is_pause_due",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_order: bool = True) -> None:
+        self._in_order = in_order
         self.is_pause_due: bool = False
         self.do_all_wait: bool = False
         self._items = 0  # the items since the latest round that is known to have passed
@@ -392,8 +399,10 @@ class RoundPace:
             self.dealt(workers)  # no other one has asked since: perhaps no round has passed
             return
         # It runs again after a wait. If all wait, no pause is needed, however many they are.
-        if worker is self._first:
-            self._items, self._seconds = 0, 0.0  # it waited since it was the first to ask
+        if worker is self._first and self._in_order:
+            # A round has begun since it was the first to ask. It has waited: in its function, or
+            # for its item, which may then have begun in this round.
+            self._items, self._seconds = 1, 0.0
         elif self._first is None:
             self._first = worker
         self._items += 1
@@ -418,20 +427,15 @@ class RoundPace:
         if items > most or self._seconds > _SLICE_SECONDS:
             self.is_pause_due = True
 
-    def round_passed(self) -> None:
-        """Note that the reader has let a round pass."""
-        self._items, self._seconds = 0, 0.0
+    def paused(self) -> None:
+        """Note that the reader has let a round pass, behind which it takes an item."""
+        self._items, self._seconds = 1, 0.0
         self._first = None
         self._rounds += 1
         if self._returned_at_once or self._returned_later:
-            self.do_all_wait = not self._returned_at_once
+            self.do_all_wait = self._in_order and not self._returned_at_once
             self._returned_at_once = self._returned_later = 0
         self.is_pause_due, self._asked = False, perf_counter()
-
-    def paused(self) -> None:
-        """Note the same of a pause that was due, behind which the reader takes an item."""
-        self.round_passed()
-        self._items = 1
 
 
 NOTE_OF_KEY: Final = "while getting its key for concurrency_key"

@@ -3,6 +3,7 @@ the other tasks of the program run."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -131,9 +132,12 @@ async def test_all_workers_are_in_the_function_at_a_time(
 
 @pytest.mark.slow(every=3)
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_round_brings_many_items(task_world: TaskWorld, way: Callable[..., Any]) -> None:
+async def test_a_round_brings_many_items(
+    task_world: TaskWorld, way: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also the end: workers do not leave one in a round."""
     rounds = Rounds()
+    monkeypatch.setattr(flow_control, "_SLICE_SECONDS", math.inf)  # however slow this machine is
     async with ticker(rounds.tick):
         assert await way(rounds.waits_for_a_round, 300) == list(range(ITEMS))
     assert ITEMS / rounds.count >= 20
@@ -336,7 +340,7 @@ class TestPaceOfReader:
         pace = RoundPace()
         pace.paused()
         self.dealt(pace, workers[:50])
-        pace.round_passed()
+        pace.paused()
         for worker in workers[:50]:
             pace.asked(worker, 100)
         pace.paused()
@@ -347,11 +351,22 @@ class TestPaceOfReader:
         pace = RoundPace()
         pace.paused()
         self.dealt(pace, workers[:50])
-        pace.round_passed()
+        pace.paused()
         for worker in workers[1:50]:
             pace.asked(worker, 100)
         pace.dealt(100, workers[0])
         pace.asked(workers[0], 100)
+        pace.paused()
+        assert not pace.do_all_wait
+        assert self.dealt(pace, workers) == 64
+
+    def test_64_items_where_tasks_run_in_any_order(self, workers: list[object]) -> None:
+        pace = RoundPace(in_order=False)
+        pace.paused()
+        self.dealt(pace, workers[:50])
+        pace.paused()  # the reader runs before the workers, in their round
+        for worker in workers[:50]:
+            pace.asked(worker, 100)
         pace.paused()
         assert not pace.do_all_wait
         assert self.dealt(pace, workers) == 64
@@ -370,3 +385,14 @@ class TestPaceOfReader:
                 pace.asked(worker, 100)
         pace.asked(workers[1], 100)
         assert not pace.is_pause_due
+
+    def test_it_may_run_last_in_the_next_round_where_tasks_run_in_any_order(
+        self, workers: list[object]
+    ) -> None:
+        pace = RoundPace(in_order=False)
+        pace.asked(workers[0], 100)
+        for _ in range(62):
+            pace.asked(workers[1], 100)
+        pace.asked(workers[0], 100)
+        pace.asked(workers[0], 100)
+        assert pace.is_pause_due

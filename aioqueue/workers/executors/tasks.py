@@ -39,7 +39,7 @@ from aioqueue.workers.job import Dismissed, Job
 from aioqueue.workers.key_limits import Inbox
 from aioqueue.workers.timing import Clocked, InProgress, WorkerGauge
 from aioqueue.worlds.events import TaskEvent, task_event
-from aioqueue.worlds.waker import current_worker
+from aioqueue.worlds.waker import current_worker, in_trio
 
 _MOST_AT_ONCE: Final = 64
 """The most items that a worker enqueues in order before it pauses."""
@@ -421,7 +421,7 @@ class _TaskSource:
         self._seconds_of_item = 0.0  # how long the source took for the last one, if measured
         self._unbegun = 0  # workers that were given an item, and have not run since
         self._room: anyio.Event | None = None
-        self._pace = RoundPace()
+        self._pace = RoundPace(in_order=not in_trio())
         self._without_waiting = job.feed.items_without_waiting()
         self._waited_for = None if self._without_waiting is not None else job.feed.items_async()
 
@@ -533,7 +533,7 @@ class _TaskSource:
                 pace.dealt(job.count, waiter.owner)
             while self._unbegun:
                 await anyio.lowlevel.checkpoint()  # their items come first
-                pace.round_passed()
+                pace.paused()
         finally:
             self._resign()
         if worker is not None:
