@@ -20,7 +20,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there
 ROOT = Path(__file__).parents[2]
 
 PROGRAM = """\
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 from aioqueue.inputs import numbers
 
 if __name__ == "__main__":
