@@ -6,6 +6,8 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "aioqueue"
 TESTS = ROOT / "tests"
@@ -38,6 +40,7 @@ CROSS_CUTTING = {
 """Test files of no single file of their room, and what they are about."""
 
 
+@pytest.mark.slow
 def test_no_two_classes_have_one_name() -> None:
     """The names in `aioqueue.compat` are TensorFlow's: it is not looked at."""
     found = defaultdict(list)
