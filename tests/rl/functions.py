@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import numpy as np
+
+from aioqueue.worlds.waker import running_loop
 
 try:
     import fcntl
@@ -61,6 +65,26 @@ def on_thread(folder: Path, prompt: Any, rollout: Any) -> Any:
     if gate is not None:
         wait_at(gate)
     return result(prompt, rollout)
+
+
+async def until_closed(folder: Path, prompt: Any, rollout: Any) -> Any:
+    """Wait until nobody has a pipe open, without a thread."""
+    with suppress(FileNotFoundError):
+        pipe = os.open(folder / f"pipe-{prompt}", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            loop = running_loop()
+            if loop is None:
+                import trio
+
+                await trio.lowlevel.wait_readable(pipe)
+            else:
+                is_closed = asyncio.Event()
+                loop.add_reader(pipe, is_closed.set)
+                await is_closed.wait()
+                loop.remove_reader(pipe)
+        finally:
+            os.close(pipe)
+    return prompt
 
 
 async def with_safe_points(folder: Path, prompt: Any, rollout: Any) -> Any:
