@@ -175,22 +175,33 @@ class WatchdogTarget:
     stopped: Gate
     _lock: Any
     _workers: dict[int, Worker]
-    _watchdog: float | None
+    watchdog: float | None
     _is_watched = False
     _progress: Mapping[int, Hashable] = {}
     _stalled: Sequence[WaitPoint] = ()
     """Places outside queues where nothing has moved between the last two checks."""
+    _hanging: frozenset[int] = frozenset()
+    """Those of them where a caller had waited for a whole period at the last check."""
+    _ended_hangs = 0
+    """How many checks have found that such a place has moved."""
 
     def explain(self) -> Explanation:
         raise NotImplementedError
 
     def progress(self) -> dict[int, int]:
-        """Return how many elements have entered and left each queue."""
+        """Return how many elements have entered and left each queue; by 0, `_ended_hangs`."""
         before, waits = self._progress, known_waits()
         # Each place counts by itself, so that progress elsewhere does not hide a hang here.
         self._progress = {id(one): one.waits_move() for one in waits if one.waits_for(self)}
         self._stalled = [one for one in waits if _is_same(before, self._progress, id(one))]
-        return {id(core): _progress(core) for core in self._queues()}
+        # A hang that has ended re-arms the watchdog, as elements of a queue do. To count what moves
+        # in all places would not do: one that moves would hide a hang elsewhere.
+        self._ended_hangs += not self._hanging <= {id(one) for one in self._stalled}
+        period = self.watchdog or 0.0
+        self._hanging = frozenset(
+            id(one) for one in self._stalled if one.longest_of_waits() >= period
+        )
+        return {0: self._ended_hangs} | {id(core): _progress(core) for core in self._queues()}
 
     def longest_wait(self) -> float:
         attempts = [attempt for core in self._queues() for attempt in core.machine.waiting()]

@@ -28,13 +28,14 @@ from typing import Any, Final, NamedTuple, Protocol
 from aioqueue import Latest
 from aioqueue.base.arguments import checked_count
 from aioqueue.core.meters import Durations
-from aioqueue.errors import InvalidArgumentError, add_note, counted
+from aioqueue.errors import InvalidArgumentError, add_note, counted, describe_exception
 from aioqueue.items.value_text import short_value
 from aioqueue.rl.clock import IdleTimes
 from aioqueue.rl.machine import (
     NOTHING,
     CallState,
     Effects,
+    GroupState,
     MachineGroup,
     RolloutCall,
     RolloutMachine,
@@ -50,7 +51,7 @@ from aioqueue.system.locks import (
     synchronized_move,
 )
 from aioqueue.telemetry.explain.explanation import format_seconds
-from aioqueue.telemetry.explain.stacks import place_of, stack_of
+from aioqueue.telemetry.explain.stacks import Frame, place_of, stack_of, stack_of_traceback
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import Owner, in_trio, running_loop
@@ -127,6 +128,28 @@ class CallsElsewhere(Protocol):
     def set_limit(self, limit: float) -> None:
         """Report how many calls may run at once."""
 
+    def described(self) -> str:
+        """Return how messages call the process."""
+
+    def seconds_of_start(self) -> float | None:
+        """Return for how long the process has been starting; ``None`` if it runs, or need not."""
+
+
+class Backoff(NamedTuple):
+    """A rollout that has failed, and waits for its next attempt.
+
+    Attributes:
+        call: the attempt that has failed.
+        due: when the next one may start.
+        failure: the class and text of what the attempt has raised.
+        place: where in the user's code that was; ``None`` if it is not known.
+    """
+
+    call: RolloutCall
+    due: float
+    failure: str
+    place: Frame | None
+
 
 class Evaluation:
     """One prompt of `RolloutQueue.evaluate`.
@@ -190,6 +213,7 @@ class Publisher:
     Attributes:
         owner: its task or thread.
         gate: opens when it is its turn.
+        joined: when it began to wait for its turn.
         closed: opens when nothing starts any more.
         drained: opens when what it waits for has happened.
         began: when its turn began.
@@ -201,7 +225,8 @@ class Publisher:
         self.gate: Gate = Gate()
         self.closed: Gate = Gate()
         self.drained: Gate = Gate()
-        self.began: float = perf_counter()
+        self.joined: float = perf_counter()
+        self.began: float = self.joined
         self.drain: str = "no"
 
 
@@ -281,8 +306,9 @@ class RolloutCore:
         """Those that were handed out, by number. Some may be done already."""
         self.calls: dict[RolloutCall, float] = {}
         self.judging: Final[dict[MachineGroup, tuple[float, Owner]]] = {}
-        """The groups that a coroutine function for ``accept`` decides about: since when, and in
-        which task."""
+        """The groups that ``accept`` or ``weigh`` sees: since when, and in which task or thread."""
+        self.backoffs: Final[dict[tuple[MachineGroup, int], Backoff]] = {}
+        """By the group and the number of the rollout. Groups may have been dropped meanwhile."""
         self.first_ordinal: int = 0
         """The ordinal of the prompt that the reader gives first."""
         self.most_threads: int | None = None
@@ -589,6 +615,8 @@ class RolloutCore:
             return False
         self._describe(call, error)
         retry = "no" if delay is None else "later" if delay else "now"
+        if delay:
+            self._note_backoff(call, error, delay)
         self.apply(self._failed, call, error, retry)
         return retry == "later"
 
@@ -608,8 +636,28 @@ class RolloutCore:
             return False
         self._describe(call, error)
         retry = "no" if delay is None else "later" if delay else "now"
+        if delay:
+            self._note_backoff(call, error, delay)
         self.apply(self._expired, call, error, retry)
         return retry == "later"
+
+    def _note_backoff(self, call: RolloutCall, error: BaseException, delay: float) -> None:
+        # No more of the error than its text: its traceback would keep alive what the call had.
+        place = place_of(stack_of_traceback(error.__traceback__))
+        self.backoffs[call.group, call.index] = Backoff(
+            call, perf_counter() + delay, describe_exception(error), place
+        )
+
+    def forget_backoffs(self) -> None:
+        """Forget the rollouts that will not be tried again, since their groups have ended."""
+        for key, backoff in list(self.backoffs.items()):
+            if backoff.call.group.state is not GroupState.OPEN:
+                self.backoffs.pop(key, None)
+
+    def due(self, call: RolloutCall) -> None:
+        """Report that the time before the next attempt at a rollout is over."""
+        self.backoffs.pop((call.group, call.index), None)
+        self.apply(self.machine.due, call.group, call.index)
 
     def _expired(self, call: RolloutCall, error: BaseException, retry: Any) -> Effects:
         self._count_failure(call, retry)
@@ -677,7 +725,7 @@ class RolloutCore:
         accept = self.judge.accept
         try:
             public = self._public_group(group)
-            is_accepted = True if accept is None else accept(public)
+            is_accepted = True if accept is None else self._answer_of(accept, group, public)
             if isinstance(is_accepted, Awaitable):
                 assert self.host is not None
                 self.host.spawn(partial(self._judge_async, group, is_accepted))
@@ -705,10 +753,20 @@ class RolloutCore:
             del self.judging[group]
         self._judged(group, public, is_accepted)
 
+    def _answer_of(
+        self, function: Callable[[Group[Any, Any]], Any], group: MachineGroup, public: Any
+    ) -> Any:
+        """Call a function of the user that sees a group; explanations say where it is."""
+        self.judging[group] = (perf_counter(), Owner(threading.current_thread()))
+        try:
+            return function(public)
+        finally:
+            del self.judging[group]
+
     def _judged(self, group: MachineGroup, public: Group[Any, Any], is_accepted: Any) -> None:
         """Let ``weigh`` see a group that ``accept`` has decided about, and report both."""
         try:
-            weight = self._weight(public)
+            weight = self._weight(group, public)
         except BaseException as error:
             self._judging_failed(group, error, "weigh=")
             if not isinstance(error, Exception):
@@ -738,11 +796,11 @@ class RolloutCore:
         public: Group[Any, Any] = payload.public
         return public
 
-    def _weight(self, group: Group[Any, Any]) -> float:
+    def _weight(self, group: MachineGroup, public: Group[Any, Any]) -> float:
         weigh = self.judge.weigh
         if weigh is None:
             return 1
-        weight = weigh(group)
+        weight: float = self._answer_of(weigh, group, public)
         if not weight > 0 or weight == float("inf"):
             raise InvalidArgumentError(f"weigh: returned {weight!r}; expected a finite number > 0")
         return weight
@@ -784,6 +842,7 @@ class RolloutCore:
         for evaluation in evaluations:
             if evaluation.machine_group is not None and not evaluation.ended.is_open:
                 self.apply(self.machine.withdraw, evaluation.machine_group)
+        self.forget_backoffs()
         if self._reopens and not self.machine.evaluations:
             self.over.open()
 
@@ -913,6 +972,16 @@ class RolloutCore:
                 self._turned_away += turned_away
         return NOTHING if self._revoked else self._close_gate()
 
+    def unconfirmed(self) -> list[str]:
+        """Return the processes that have not confirmed yet that nothing starts there."""
+        return [child.described() for child in self._revoked.copy()] if self.is_revoking else []
+
+    def starting_processes(self) -> list[tuple[str, float]]:
+        """Return the processes that are not ready, each with the seconds that its start takes."""
+        children = self._generating_children.copy()
+        found = [(child.described(), child.seconds_of_start()) for child in children]
+        return [(name, seconds) for name, seconds in found if seconds is not None]
+
     def child_closed(self, child: CallsElsewhere) -> None:
         """Report that nothing starts in another process any more."""
         self.apply(self._child_closed, child)
@@ -1008,8 +1077,24 @@ class RolloutCore:
         """Say since when a rollout runs."""
         return f"{self.describe_call(call)} runs for {format_seconds(perf_counter() - began)}"
 
+    def slowest_backoffs(self, most: int) -> list[Backoff]:
+        """Return the rollouts that wait the longest from now for their next attempts."""
+        backoffs = self.backoffs.copy().values()
+        waiting = [one for one in backoffs if one.call.group.state is GroupState.OPEN]
+        return sorted(waiting, key=lambda one: -one.due)[:most]
+
+    def describe_backoff(self, backoff: Backoff) -> str:
+        """Say what a rollout waits for that has failed, and why."""
+        call = backoff.call
+        seconds = format_seconds(max(0.0, backoff.due - perf_counter()))
+        where = "" if backoff.place is None else f", at {backoff.place}"
+        return (
+            f"{self.describe_call(call)} waits {seconds} more for attempt {call.attempt + 1}:"
+            f" attempt {call.attempt} has failed with {backoff.failure}{where}"
+        )
+
     def describe_judging(self, frames: Mapping[int, FrameType]) -> str:
-        """Say about which group ``accept`` has decided for the longest time; empty for none."""
+        """Say which group ``accept`` or ``weigh`` has seen for the longest time; empty for none."""
         for group, (began, owner) in self.judging.copy().items():
             prompt = short_value(group.prompt.value)
             place = place_of(stack_of(owner.thing, frames))

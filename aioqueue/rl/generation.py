@@ -224,6 +224,7 @@ class Generation:
                 coordinator.report(core.machine.error, self.name)
         finally:
             core.host = None
+            core.forget_backoffs()
             core.begun.open()
             coordinator.draining.remove_run(self)
 

@@ -364,7 +364,7 @@ class LoopHost(ABC):
         self._call_later(delay, partial(self._retry, call))
 
     def _retry(self, call: RolloutCall) -> None:
-        self._core.apply(self._core.machine.due, call.group, call.index)
+        self._core.due(call)
 
     def _call_later(self, seconds: float, callback: Callable[[], object]) -> object:
         """Call back after some seconds, unless the host is left; return a key to cancel it."""

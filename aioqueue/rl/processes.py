@@ -25,6 +25,7 @@ import pickle
 import threading
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from aioqueue.coordination.cancellations import is_scope_cancelled
@@ -109,6 +110,8 @@ class ProcessCalls:
         """How many starts the process has reported."""
         self._broken: BaseException | None = None
         self._times_cancelled = 0
+        self._start_began: float | None = None
+        """When the process that is not ready was started; ``None`` if there is none."""
         self._answers: dict[int, SimpleQueue[str]] = {}
 
     # ---- from any thread ---------------------------------------------------------------------
@@ -188,6 +191,15 @@ class ProcessCalls:
 
     def set_limit(self, limit: float) -> None:
         self._send("limit", limit)
+
+    def described(self) -> str:
+        process = self._process
+        name = f"aioqueue-{self._core.name}" if process is None else process.name
+        return f"process {name}"
+
+    def seconds_of_start(self) -> float | None:
+        began = self._start_began
+        return None if began is None else perf_counter() - began
 
     def place_of(self, call: RolloutCall) -> str:
         """Return where in the user's code a call is; empty if the process does not answer."""
@@ -282,6 +294,7 @@ class ProcessCalls:
             self._report_if_idle()
 
     def _run_process(self) -> None:
+        self._start_began = perf_counter()
         process = WorkerProcess(f"aioqueue-{self._core.name}", _ARENA, child_work)
         with self._lock:
             self._process = process
@@ -318,6 +331,7 @@ class ProcessCalls:
         core = self._core
         with self._lock:
             self._is_up = True
+            self._start_began = None
             backend, options = self._backend
             is_open = not (core.is_revoking or core.machine.is_paused)
             begin = ChildSetup(
@@ -458,6 +472,7 @@ class ProcessCalls:
         with self._lock:
             self._process = None
             self._is_up = False
+            self._start_began = None
             self._outbox.put(None)
             return self._take_all()
 

@@ -20,10 +20,10 @@ from aioqueue.telemetry.explain.explanation import (
 )
 from aioqueue.telemetry.explain.frames import current_frames
 from aioqueue.telemetry.explain.registry import note_waits
-from aioqueue.telemetry.explain.stacks import stack_of
+from aioqueue.telemetry.explain.stacks import place_of, stack_of
 
 if TYPE_CHECKING:
-    from aioqueue.rl.core import RolloutCore
+    from aioqueue.rl.core import Publisher, RolloutCore
 
 _MOST_SHOWN: Final = 3
 """Rollouts that an explanation names."""
@@ -50,9 +50,9 @@ class RolloutWaits:
         now = perf_counter()
         waits = [now - taker.began for taker in core.waiting_takers()]
         waits += [now - call[0].began for call in core.waiting_evaluations()]
-        publisher = core.publisher
-        if publisher is not None and not publisher.drained.is_open and publisher.drain != "no":
-            waits.append(now - publisher.began)
+        waits += [now - publisher.joined for publisher in list(core.publishers)]
+        if core.publisher is not None and _waits_to_begin(core, core.publisher):
+            waits.append(now - core.publisher.began)
         return max(waits, default=0.0)
 
     def waits_for(self, coordinator: object) -> bool:
@@ -97,20 +97,58 @@ def _waits_of(core: RolloutCore, frames: Mapping[int, FrameType]) -> Iterator[Ex
             owner.name, what, seconds, culprits, stack_of(owner.thing, frames), key=owner.key
         )
     publisher = core.publisher
-    if publisher is None:
-        return
-    if publisher.drain != "no" and not publisher.drained.is_open:
+    if publisher is not None and _waits_to_begin(core, publisher):
         seconds, owner = now - publisher.began, publisher.owner
-        left = counted(machine.running - len(machine._parked), "rollout")
-        until = "to end" if publisher.drain == "ended" else "to reach a safe point"
-        what = f"waits in publishing() of {core} for {left} {until}"
+        what = f"waits in publishing() of {core} for {_before_body(core, publisher)}"
         chain = (f"{owner.name} {what}, for {format_seconds(seconds)}",)
-        sentence = f"publishing() of {core} is open: it waits for {left} {until}"
-        culprits = (Culprit("unfinished", sentence, chain, queue=core.name),)
+        culprits = (_open_publication(core, publisher, chain, now),)
         culprits += tuple(_slow_calls(core, chain, frames, now))
         yield ExplainedWait(
             owner.name, what, seconds, culprits, stack_of(owner.thing, frames), key=owner.key
         )
+    for waiting in list(core.publishers):
+        seconds, owner = now - waiting.joined, waiting.owner
+        what = f"waits in publishing() of {core} for another publication to end"
+        chain = (f"{owner.name} {what}, for {format_seconds(seconds)}",)
+        culprits = ()
+        if publisher is not None:
+            place = place_of(stack_of(publisher.owner.thing, frames))
+            sentence = (
+                f"publishing() of {core} is open for {format_seconds(now - publisher.began)}, in"
+                f" {publisher.owner.name}" + (f", at {place}" if place else "")
+            )
+            culprits = (Culprit("unfinished", sentence, chain, queue=core.name),)
+        yield ExplainedWait(
+            owner.name, what, seconds, culprits, stack_of(owner.thing, frames), key=owner.key
+        )
+
+
+def _waits_to_begin(core: RolloutCore, publisher: Publisher) -> bool:
+    """Whether the body of a publication, whose turn it is, has to wait."""
+    if core.is_revoking:
+        return True
+    return publisher.drain != "no" and not publisher.drained.is_open
+
+
+def _before_body(core: RolloutCore, publisher: Publisher) -> str:
+    """Return what the body of a publication waits for."""
+    unconfirmed = ", ".join(core.unconfirmed())
+    if unconfirmed:
+        return f"{unconfirmed} to confirm that nothing starts there"
+    left = counted(core.machine.running - len(core.machine._parked), "rollout")
+    return f"{left} to end" if publisher.drain == "ended" else f"{left} to reach a safe point"
+
+
+def _open_publication(
+    core: RolloutCore, publisher: Publisher, chain: tuple[str, ...], now: float
+) -> Culprit:
+    """Return the publication in which nothing starts, as a cause."""
+    if _waits_to_begin(core, publisher):
+        text = f"publishing() of {core} is open: it waits for {_before_body(core, publisher)}"
+    else:
+        seconds = format_seconds(now - publisher.began)
+        text = f"publishing() of {core} is open for {seconds}: nothing starts in it"
+    return Culprit("unfinished", text, chain, queue=core.name)
 
 
 def _causes(
@@ -149,7 +187,8 @@ def _causes(
         groups = counted(machine.census[GroupState.JUDGED], "group")
         longest = core.describe_judging(frames)
         which = f": {longest}" if longest else ""
-        yield culprit("worker", f"accept= of {core} decides about {groups}{which}")
+        does = "accept= of {} decides about" if core.judge.accept else "weigh= of {} weighs"
+        yield culprit("worker", f"{does.format(core)} {groups}{which}")
 
 
 def _why_nothing_starts(core: RolloutCore, chain: tuple[str, ...], now: float) -> Iterator[Culprit]:
@@ -157,10 +196,11 @@ def _why_nothing_starts(core: RolloutCore, chain: tuple[str, ...], now: float) -
     if core.machine.limit == 0:
         text = f"max_in_flight of {core} is 0, which is a pause"
         yield Culprit("unfinished", text, chain, queue=core.name)
+    for process, starting in core.starting_processes():
+        text = f"{process} of {core} has been starting for {format_seconds(starting)}"
+        yield Culprit("process", text, chain, queue=core.name)
     if core.publisher is not None:
-        seconds = format_seconds(now - core.publisher.began)
-        text = f"publishing() of {core} is open for {seconds}: nothing starts in it"
-        yield Culprit("unfinished", text, chain, queue=core.name)
+        yield _open_publication(core, core.publisher, chain, now)
 
 
 def _slow_calls(
@@ -169,6 +209,10 @@ def _slow_calls(
     for call, began in core.slowest_calls(_MOST_SHOWN):
         sentence = core.describe_running(call, began, frames)
         yield Culprit("item", sentence, chain, queue=core.name, worker=core.describe_call(call))
+    for backoff in core.slowest_backoffs(_MOST_SHOWN):
+        which = core.describe_call(backoff.call)
+        text = core.describe_backoff(backoff)
+        yield Culprit("item", text, chain, queue=core.name, worker=which)
 
 
 def _source_failure(core: RolloutCore, error: BaseException) -> str:

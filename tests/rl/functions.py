@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import anyio
@@ -65,6 +67,16 @@ def on_thread(folder: Path, prompt: Any, rollout: Any) -> Any:
     if gate is not None:
         wait_at(gate)
     return result(prompt, rollout)
+
+
+async def blocking_its_loop(folder: Path, prompt: Any, rollout: Any) -> Any:
+    return on_thread(folder, prompt, rollout)
+
+
+def made_slowly(make: Callable[[], Any]) -> Any:
+    """Make something while whoever asks has the time to do so."""
+    sleep(0.2)
+    return make()
 
 
 async def until_closed(folder: Path, prompt: Any, rollout: Any) -> Any:
