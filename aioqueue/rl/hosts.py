@@ -297,6 +297,7 @@ class LoopHost(ABC):
                 else:
                     result = await self._run_in_time(call, work, rollout)
             except BaseException as error:
+                rollout._end()  # whoever keeps it does not keep the queue alive
                 self._raised(call, work, error)
                 if is_fatal(error):
                     raise
@@ -665,7 +666,13 @@ def _entered(core: RolloutCore, call: RolloutCall, work: Work) -> tuple[Rollout[
     """
     prompt, function = call.group.prompt.value, work.function
     rollout: Rollout[Any] | None = core.enter(call, ThreadRollout)
-    return None if rollout is None else (rollout, function(prompt, rollout))
+    if rollout is None:
+        return None
+    try:
+        return rollout, function(prompt, rollout)
+    except BaseException:
+        rollout._end()
+        raise
 
 
 class Timer:
