@@ -25,7 +25,7 @@ from aioqueue import sync
 from aioqueue.rl import RolloutQueue
 from tests.kit.left_behind import left_behind
 from tests.kit.processing import is_running, pids, shared_memory, start_the_forkserver
-from tests.kit.worlds import CancelledError, TaskWorld, ThreadWorld, World, spin_until
+from tests.kit.worlds import CancelledError, ThreadWorld, World, spin_until
 from tests.rl import functions, test_processes
 from tests.rl.kit import Engine, Trainer, generating
 from tests.rl.test_queue import check_sums, queue
@@ -51,7 +51,6 @@ class Run:
             name = "_on_thread" if is_threaded else "_in_task"
             self.function = getattr(self._engine, name)
         else:
-            start_the_forkserver()
             self._engine = test_processes.Engine(world, folder)
             self._engine.hold(HELD)
             function_there = functions.on_thread if is_threaded else functions.in_task
@@ -73,7 +72,11 @@ class Run:
             self.release()  # the end waits for a call on a thread
 
     def release(self) -> None:
-        self._engine.release()
+        """Let all rollouts end, also those that start later."""
+        if isinstance(self._engine, Engine):
+            self._engine.end_all()
+        else:
+            self._engine.release()
 
 
 HELD = "held"
@@ -142,25 +145,25 @@ async def by_a_cancellation(run: Run) -> None:
     rollouts = run.make(HELD, 1)
     world = run.world
 
+    if isinstance(world, ThreadWorld):
+        with suppress(ExceptionGroup, aioqueue.errors.CancelledError):
+            async with run.generating(rollouts):
+                with sync.CancelScope() as scope:
+                    canceller = world.spawn(cancel_later, scope, run)
+                    await Trainer(world, rollouts).get()
+        await canceller.result()
+        return
+
     async def train() -> None:
         async with run.generating(rollouts):
             await Trainer(world, rollouts).get()
 
-    if isinstance(world, TaskWorld):
-        training = world.spawn(train)
-        await world.until(lambda: rollouts._core.waiting_takers())
-        await run.until_held()
-        training.cancel()
-        if not run._is_threaded:
-            assert await training.was_cancelled()
-        with suppress(CancelledError):
-            await training.result()
-        return
-    with sync.CancelScope() as scope:
-        canceller = world.spawn(cancel_later, scope, run)
-        with suppress(sync.CancelledError, ExceptionGroup):
-            await train()
-    await canceller.result()
+    training = world.spawn(train)
+    await world.until(lambda: rollouts._core.waiting_takers())
+    await run.until_held()
+    training.cancel()
+    with suppress(CancelledError):
+        await training.result()
 
 
 async def cancel_later(scope: Any, run: Run) -> None:
@@ -186,8 +189,12 @@ async def by_a_stop(run: Run) -> None:
 async def by_leaving_the_loop(run: Run) -> None:
     rollouts = run.make(*range(20))
     async with run.generating(rollouts):
-        batches = Trainer(run.world, rollouts).batches()
-        async for batch in batches:
+        if isinstance(run.world, ThreadWorld):
+            for batch in rollouts.sync.batches():
+                assert batch.step == 0
+                break
+            return
+        async for batch in rollouts.batches():
             assert batch.step == 0
             break
 
@@ -250,6 +257,8 @@ def check_nothing_is_left(world: World, run: Run, end: Callable[[Run], Awaitable
     def program() -> None:
         world.run(body)
         run.rollouts = None  # type: ignore[assignment]
+        if isinstance(world, ThreadWorld):
+            world._operations.clear()
 
     shared, processes = shared_memory(), {*pids()}
     more, _ = left_behind(program)
@@ -270,6 +279,7 @@ def test_a_run_ends(
     end: Callable[[Run], Awaitable[None]],
     tmp_path: Path,
 ) -> None:
+    start_the_forkserver()
     run = Run(world, where, function, tmp_path)
     try:
         check_nothing_is_left(world, run, end)
@@ -295,6 +305,7 @@ def test_the_process_is_ended_from_outside(world: World, number: int, tmp_path: 
                     await taking.result()
                     raise AssertionError("nobody has noticed")
 
+    start_the_forkserver()
     run = Run(world, "process", "own", tmp_path)
     try:
         check_nothing_is_left(world, run, by_a_signal)
