@@ -516,7 +516,7 @@ class RolloutCore:
             return
         _log.warning(
             "%s has ended without a step: %s refused, %s dropped",
-            self,
+            str(self),  # a record that is kept keeps no queue
             counted(machine.refused, "group"),
             counted(dropped, "group"),
         )

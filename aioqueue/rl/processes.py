@@ -458,7 +458,7 @@ class ProcessCalls:
             when = f" while {counted(begun, 'rollout')} ran" if process.is_ready else ""
             text = f"worker process {process.name} {how}{when or ' while it started'}"
             error = WorkerDiedError(text, exitcode=exitcode)
-            _log.warning("%s: %s", core, text)
+            _log.warning("%s: %s", str(core), text)  # a record that is kept keeps no queue
             why = self._policy.why_not_replaced(process.name, process, exitcode)
             if why is not None:
                 error = WorkerDiedError(why, exitcode=exitcode)

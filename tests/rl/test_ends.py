@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -235,6 +235,10 @@ ENDS: list[Callable[[Run], Awaitable[None]]] = [
 ]
 
 
+QUICK: Final = ("here-own", "process-own-by_itself", "process-own-by_a_failure_of_the_trainer")
+"""Cases of the default run."""
+
+
 def check_nothing_is_left(world: World, run: Run, end: Callable[[Run], Awaitable[None]]) -> None:
     """Let a run end, and check what is left of it."""
     cores: list[weakref.ref[Any]] = []
@@ -269,6 +273,7 @@ def check_nothing_is_left(world: World, run: Run, end: Callable[[Run], Awaitable
     assert shared_memory() <= shared
 
 
+@pytest.mark.slow("other", "process", but=QUICK)
 @pytest.mark.parametrize("end", ENDS, ids=[end.__name__ for end in ENDS])
 @pytest.mark.parametrize("function", ["own", "other"])
 @pytest.mark.parametrize("where", ["here", pytest.param("process", marks=needs_signals)])
