@@ -1177,7 +1177,7 @@ class RemoteMachine:
         except WorkerDiedError:
             if self._connection is None or not self._connection.ended_in_order:
                 raise
-            attempt.state, attempt.error = FAILED, self.end_error(attempt)
+            self._end(attempt)
             return ()
         kind, body, size = self._message(connection, attempt, max_wait, may_wait)
         sleeper = CallerWaker(connection) if waker is None else waker
@@ -1384,7 +1384,14 @@ class RemoteMachine:
                 if isinstance(attempt, PutMany):
                     attempt.done = getattr(attempt.error, "enqueued", 0)
             else:
-                attempt.error = self.end_error(attempt)
+                self._end(attempt)
+
+    def _end(self, attempt: Attempt) -> None:
+        """End an attempt that the owner does not answer, since it has ended."""
+        if isinstance(attempt, UntilClosed) and self._connection and self._connection.ended_in_order:
+            attempt.state = DONE  # its owner closed it
+        else:
+            attempt.state, attempt.error = FAILED, self.end_error(attempt)
 
     def count_wait(self, attempt: Attempt, waited: float) -> None:
         """Unpack what a lease got; it is committed later."""
