@@ -1388,7 +1388,11 @@ class RemoteMachine:
 
     def _end(self, attempt: Attempt) -> None:
         """End an attempt that the owner does not answer, since it has ended."""
-        if isinstance(attempt, UntilClosed) and self._connection and self._connection.ended_in_order:
+        if (
+            isinstance(attempt, UntilClosed)
+            and self._connection
+            and self._connection.ended_in_order
+        ):
             attempt.state = DONE  # its owner closed it
         else:
             attempt.state, attempt.error = FAILED, self.end_error(attempt)
