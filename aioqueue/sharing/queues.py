@@ -1710,11 +1710,11 @@ class RemoteQueueCore(QueueCore):
     """
 
     def __init__(self, address: Address, thing: int, description: QueueDescription) -> None:
-        self.name = description.name
-        self.is_named = description.is_named
+        self.name: str = description.name
+        self.is_named: bool = description.is_named
         self.machine: Any = RemoteMachine(address, thing, description)
         self.copier: Any = self.machine
-        self.whose = shared_by(address)
+        self.whose: str = shared_by(address)
         self._description = description
         storage: Any = self.machine.storage
         self._describe_elements(description.kind, description.spec, storage, description.keep)
