@@ -158,7 +158,7 @@ async def by_a_cancellation(run: Run) -> None:
         async with run.generating(rollouts):
             await Trainer(world, rollouts).get()
 
-    training = world.spawn(train)
+    training: Any = world.spawn(train)
     await world.until(lambda: rollouts._core.waiting_takers())
     await run.until_held()
     training.cancel()
@@ -255,7 +255,7 @@ def check_nothing_is_left(world: World, run: Run, end: Callable[[Run], Awaitable
         assert rollouts._core.publisher is None
         cores.append(weakref.ref(rollouts._core))
         if not isinstance(world, ThreadWorld) and not world.name.startswith("trio"):
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
             assert not [task for task in tasks if not task.done()]
 
     def program() -> None:
@@ -302,8 +302,9 @@ def test_the_process_is_ended_from_outside(world: World, number: int, tmp_path: 
         with suppress(ExceptionGroup):
             async with run.generating(rollouts):
                 taking = run.world.spawn(Trainer(run.world, rollouts).get)
-                await run.world.until(lambda: rollouts.statistics().running >= 2)
-                (pid,) = {one.pid for one in run._engine.started()}
+                started = run._engine.started
+                await run.world.until(lambda: [one.prompt for one in started()].count(HELD) == 2)
+                (pid,) = {one.pid for one in started()}
                 ended.append(pid)
                 os.kill(pid, number)
                 with suppress(aioqueue.WorkerDiedError):

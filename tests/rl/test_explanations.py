@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -29,6 +29,7 @@ from tests.rl.kit import Engine, Trainer, generating, handle_of
 from tests.rl.test_queue import queue
 
 needs_flock = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock")
+Where = Literal["process"] | None
 PLACES = [None, pytest.param("process", marks=needs_flock)]
 
 
@@ -48,7 +49,7 @@ class Held:
         line: the file of the line at which they are.
     """
 
-    def __init__(self, world: World, where: str | None, folder: Path, prompt: Any) -> None:
+    def __init__(self, world: World, where: Where, folder: Path, prompt: Any) -> None:
         self._engine: Any
         if where is None:
             self._engine = Engine(world, holds=lambda value, rollout: value == prompt)
@@ -82,9 +83,7 @@ def asked_elsewhere(ask: Callable[[], object]) -> str:
 
 @pytest.mark.usefixtures("handles")
 @pytest.mark.parametrize("where", PLACES)
-def test_whoever_asks_learns_what_all_wait_for(
-    world: World, where: str | None, tmp_path: Path
-) -> None:
+def test_whoever_asks_learns_what_all_wait_for(world: World, where: Where, tmp_path: Path) -> None:
     async def body() -> None:
         rollouts = queue(["a", "slow"], group_size=1, name="grpo")
         async with generating(world, rollouts, engine.function, where=where):
@@ -130,7 +129,7 @@ def test_whoever_asks_learns_what_all_wait_for(
 
 @pytest.mark.parametrize("where", PLACES)
 def test_the_watchdog_says_it_unasked(
-    world: World, where: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    world: World, where: Where, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body() -> None:
         rollouts = queue(["a", "slow"], group_size=1, name="grpo")
@@ -170,7 +169,7 @@ class TestPublications:
 
     @pytest.mark.parametrize("where", PLACES)
     def test_the_watchdog_names_the_rollout_that_a_drain_waits_for(
-        self, where: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, where: Where, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         world = AsyncioWorld()
         engine = Held(world, where, tmp_path, "slow")
@@ -247,7 +246,7 @@ class TestPublications:
 class TestOtherWaits:
     @pytest.mark.parametrize("where", PLACES)
     def test_a_rollout_that_waits_for_its_next_attempt(
-        self, world: World, where: str | None, tmp_path: Path
+        self, world: World, where: Where, tmp_path: Path
     ) -> None:
         async def body() -> None:
             rollouts = queue(["boom"], group_size=1, batch_size=1, name="grpo")
@@ -327,7 +326,7 @@ def explain_there(rollouts: Any) -> str:
 
 @needs_flock
 @pytest.mark.parametrize("where", PLACES)
-def test_another_process_asks(where: str | None, tmp_path: Path) -> None:
+def test_another_process_asks(where: Where, tmp_path: Path) -> None:
     world = ThreadWorld()
     engine = Held(world, where, tmp_path, "slow")
     rollouts = queue(["slow"], group_size=1, batch_size=1, name="grpo").share()

@@ -196,7 +196,7 @@ class TestLimitsOfTheUser:
 
         async def body() -> None:
             rollouts = queue(["hung"], batch_size=1, group_size=1)
-            options = {"where": where, "timeout": 5000}
+            options: dict[str, Any] = {"where": where, "timeout": 5000}
             async with generating(world, rollouts, engine.function, **options):
                 await world.until(lambda: rollouts.statistics().running == 1)
                 await observer.observed("a call has a time limit")
@@ -285,7 +285,7 @@ def test_trainers_in_another_process(world: World) -> None:
             await observer.observed("all wait")
             engine.end_all()
             await world.until(lambda: rollouts.statistics().held == 4)
-            await world.until(lambda: rollouts._core.publisher.drained.is_open)
+            await world.until(lambda: rollouts._core.machine.running == 0)
 
     with sharing_ended(), children() as start:
         rollouts = queue(6, max_in_flight=8).share()
