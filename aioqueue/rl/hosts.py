@@ -297,7 +297,7 @@ class LoopHost(ABC):
                 else:
                     result = await self._run_in_time(call, work, rollout)
             except BaseException as error:
-                rollout._end()  # whoever keeps it does not keep the queue alive
+                rollout._end()  # a reference to it must not keep the queue alive
                 self._raised(call, work, error)
                 if is_fatal(error):
                     raise

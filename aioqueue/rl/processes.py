@@ -111,7 +111,7 @@ class ProcessCalls:
         self._broken: BaseException | None = None
         self._times_cancelled = 0
         self._start_began: float | None = None
-        """When the process that is not ready was started; ``None`` if there is none."""
+        """When the process was started, while it is not ready; else ``None``."""
         self._answers: dict[int, SimpleQueue[str]] = {}
 
     # ---- from any thread ---------------------------------------------------------------------
