@@ -74,7 +74,7 @@ async def blocking_its_loop(folder: Path, prompt: Any, rollout: Any) -> Any:
 
 
 def made_slowly(make: Callable[[], Any]) -> Any:
-    """Make something while whoever asks has the time to do so."""
+    """Make something, so slowly that an explanation meets the process before it is ready."""
     sleep(0.2)
     return make()
 

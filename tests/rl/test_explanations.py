@@ -1,7 +1,7 @@
 """Explanations of a `RolloutQueue` in each form: who waits, for what, for how long, at which line.
 
-They are the same wherever rollouts run, and whoever asks: a trainer, another thread, a watchdog, or
-another process that has a handle of the queue.
+They are the same wherever rollouts run, and for each caller: a trainer, another thread, a
+watchdog, or another process that has a handle of the queue.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def asked_elsewhere(ask: Callable[[], object]) -> str:
 
 @pytest.mark.usefixtures("handles")
 @pytest.mark.parametrize("where", PLACES)
-def test_whoever_asks_learns_what_all_wait_for(world: World, where: Where, tmp_path: Path) -> None:
+def test_each_caller_learns_what_all_wait_for(world: World, where: Where, tmp_path: Path) -> None:
     async def body() -> None:
         rollouts = queue(["a", "slow"], group_size=1, name="grpo")
         async with generating(world, rollouts, engine.function, where=where):
@@ -128,7 +128,7 @@ def test_whoever_asks_learns_what_all_wait_for(world: World, where: Where, tmp_p
 
 
 @pytest.mark.parametrize("where", PLACES)
-def test_the_watchdog_says_it_unasked(
+def test_the_watchdog_names_it_in_the_log(
     world: World, where: Where, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body() -> None:
