@@ -401,8 +401,7 @@ class MachineState(FastPath):
         attempt.waker = waker
         self._waiting[attempt] = None
         if self.observers:
-            for observe in self.observers:
-                observe()
+            self._call_observers()
         return True
 
     @not_reentrant_move
@@ -440,6 +439,10 @@ class MachineState(FastPath):
         del self._waiting[attempt]
         waits.add(waited)
         return True
+
+    def _call_observers(self) -> None:
+        for observe in self.observers:
+            observe()
 
     def _admit_standby(self) -> None:
         """Put the attempts that stand by in line, unless their owners will never run again.
