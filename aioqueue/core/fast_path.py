@@ -44,7 +44,6 @@ from aioqueue.system.locks import (
     OwnedLock,
     as_gil_lock,
     held_here_check,
-    is_held_here,
     not_reentrant_move,
     synchronized,
 )
@@ -348,7 +347,8 @@ class MachineState(FastPath):
 
         Then it runs a signal handler or a finalizer, and must leave its own move to another thread.
         """
-        return is_held_here(self._lock)
+        is_held_here = self._is_held_here
+        return is_held_here()
 
     @synchronized
     def attempts_in(self, waker: Waker) -> list[Attempt]:
@@ -375,7 +375,6 @@ class MachineState(FastPath):
     # fast path: then nobody has to be woken. Meanwhile it is first in line. The fast path of its
     # own side is disabled, and the next slow move puts it in line, as if it had begun.
 
-    @not_reentrant_move
     def stand_by(self, attempt: Any, waker: Waker) -> bool:
         """Let the owner of a new attempt for one row try again, with `retry`, before it waits.
 
@@ -387,6 +386,16 @@ class MachineState(FastPath):
             Whether it stands by. If not, it can proceed, or others wait or stand by on its side, or
             the queue is not open: begin the attempt at once.
         """
+        # Asked first without the lock, since others often wait. A move of another thread may give
+        # the same answer; then the attempt begins at once, as it may at any time.
+        if type(attempt) is Take:
+            is_first = self._bound_out < INFINITY
+        else:
+            is_first = self._bound_in == self._capacity
+        return is_first and self._stand_by(attempt, waker)
+
+    @not_reentrant_move
+    def _stand_by(self, attempt: Any, waker: Waker) -> bool:
         if type(attempt) is Take:
             if self._state is not OPEN or not len(self.storage) <= self._bound_out < INFINITY:
                 return False
