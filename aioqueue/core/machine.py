@@ -182,6 +182,31 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
+    @not_reentrant_move
+    def serve(self, attempt: Any) -> Collection[Waker] | None:
+        """Put the row of a new attempt in at once, if a dequeue waits for rows.
+
+        The move of `begin` where that ends at once and no other enqueue is concerned: no waker is
+        needed. If an exception interrupts it, withdraw the attempt, as any other.
+
+        Args:
+            attempt: a `Put`.
+
+        Returns:
+            The wakers to wake; ``None`` if the row is not in, and nothing has changed: begin it.
+        """
+        # Above -1, the bound shows that the queue is open, that no enqueue waits, stands by or has
+        # a place, that no rows are back, and that no exception has interrupted the latest move.
+        if not self._dequeues or self._bound_in < 0 or self._writers:
+            return None
+        self._disable_fast_path()
+        wakers: dict[Waker, None] = {}
+        if self._room() >= 1:
+            self._insert_row(attempt)
+            self._flush(wakers)
+        self._set_bounds()
+        return wakers if attempt.state is DONE else None
+
     # Attempts. Each method returns the wakers to wake after the release of the lock.
 
     @not_reentrant_move

@@ -103,7 +103,9 @@ class AsyncMethods(QueueFace[ElementT]):
         to_row, try_enqueue = self._to_row, self._try_enqueue
         row = element if to_row is None else to_row(element)
         if not try_enqueue(row):
-            await self._complete(Put(row), None, True)
+            put = Put(row)
+            if not self._serve(put):
+                await self._complete(put, None, True)
 
     @overload
     async def enqueue_many(
@@ -380,6 +382,24 @@ class AsyncMethods(QueueFace[ElementT]):
             raise
         finally:
             self._renew_budget(waker)
+
+    def _serve(self, put: Put) -> bool:
+        """Put a row in for which others wait, if that need not wait; return whether it is in.
+
+        A call that only wakes others does without what a wait needs.
+        """
+        machine = self._machine
+        try:
+            wakers = machine.serve(put)
+            if wakers is None:
+                return False
+            if wakers:
+                deliver(wakers)
+        except BaseException:
+            apply_deferred(machine.withdraw, put)  # and let others proceed
+            self._core.wake_all()  # the exception may have come between a grant and its wake
+            raise
+        return True
 
     async def _complete_wait(self, attempt: UntilClosed | UntilDone) -> None:
         """Do the same as `_complete` for an attempt that only waits."""

@@ -1143,6 +1143,10 @@ class RemoteMachine:
         return NOTHING
 
     @staticmethod
+    def serve(attempt: Attempt) -> None:
+        return None
+
+    @staticmethod
     def try_enqueue_many(columns: Columns, n: int) -> bool:
         return False
 
