@@ -182,7 +182,6 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
-    @not_reentrant_move
     def serve(self, attempt: Any) -> Collection[Waker] | None:
         """Put the row of a new attempt in at once, if a dequeue waits for rows.
 
@@ -195,6 +194,11 @@ class Machine(MachineState):
         Returns:
             The wakers to wake; ``None`` if the row is not in, and nothing has changed: begin it.
         """
+        # Asked first without the lock: if another thread begins to wait now, this call came first.
+        return self._serve(attempt) if self._dequeues else None
+
+    @not_reentrant_move
+    def _serve(self, attempt: Any) -> Collection[Waker] | None:
         # Above -1, the bound shows that the queue is open, that no enqueue waits, stands by or has
         # a place, that no rows are back, and that no exception has interrupted the latest move.
         if not self._dequeues or self._bound_in < 0 or self._writers:
@@ -379,16 +383,23 @@ class Machine(MachineState):
         # A dequeue holds its rows until its owner has copied them, even if it is done, so they can
         # still go back. The row of an enqueue that is done may be with another caller by now.
         is_taken = attempt.state is DONE and isinstance(attempt, Take)
-        # A single dequeue that waits has claimed nothing: in an open queue nobody can proceed
-        # because it leaves. The bound shows, besides, that no enqueue waits, and that no exception
-        # has interrupted a move in which others should have proceeded.
-        leaves_nothing = (
+        if (
             type(attempt) is Take
             and attempt.single
             and attempt.state is PENDING
             and self._bound_in >= 0
             and not self._writers
-        )
+        ):
+            # A single dequeue that waits holds and has claimed nothing: in an open queue nobody can
+            # proceed because it leaves. The bound shows, besides, that no enqueue waits, and that
+            # no exception has interrupted a move in which others should have proceeded. Until it
+            # is set, the old one lets in too few rows, not too many.
+            self._dequeues.pop(attempt, None)
+            attempt.state = WITHDRAWN
+            self._set_bounds()
+            if not self._batch_waits:
+                return ()
+            return self._settle()  # a batch is first in line now, and is to be prepared for
         self._disable_fast_path()
         if not (is_taken or attempt.state is PENDING or attempt.state is GRANTED):
             return self._settle()  # Ctrl-C may have interrupted the move that ended it
@@ -396,10 +407,6 @@ class Machine(MachineState):
             self._remove_attempt(attempt)
         attempt.state = WITHDRAWN
         self._release_rows(attempt)
-        if leaves_nothing:
-            self._set_bounds()
-            if not self._batch_waits:  # else it is first in line now, and is to be prepared for
-                return ()
         return self._settle()
 
     @synchronized
