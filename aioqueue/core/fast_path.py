@@ -711,7 +711,9 @@ class MachineState(FastPath):
         inside = len(self.storage) - self._claimed
         if self._returned or self._places:
             inside += len(self._returned) + len(self._places)
-        room = (self._limit() if self._dequeues else self._capacity) - inside  # as in `_room`
+        # As in `_room`; where a batch claims its rows, the limit is the capacity.
+        is_limited = self._dequeues and not self._progressive
+        room = (self._limit() if is_limited else self._capacity) - inside
         if room < 1:
             return 0
         if type(attempt) is not PutMany:

@@ -238,7 +238,13 @@ class Machine(MachineState):
             self._disable_fast_path()  # puts them in line
             wakers = self._settle()
         take: Any = attempt if type(attempt) is Take else None
-        wait_list: Any = self._dequeues if take else self._wait_lists.list_of(attempt)
+        wait_list: Any
+        if take:
+            wait_list = self._dequeues
+        elif attempt.side is ENQUEUE:
+            wait_list = self._enqueues
+        else:
+            wait_list = self._wait_lists.list_of(attempt)
         # Kept for the case that this attempt ends without a change: then they still hold.
         bound_in, bound_out, batch_waits = self._bound_in, self._bound_out, self._batch_waits
         # In an open queue, one that goes behind others lets nobody proceed, and the bounds depend
@@ -706,7 +712,12 @@ class Machine(MachineState):
         try:
             if not attempt.held.count:  # else Ctrl-C interrupted a move that had given it its rows
                 available = self._available()
-                n = attempt.n if available >= attempt.n else self._rows_for(attempt, available)
+                if available >= attempt.n:
+                    n: Any = attempt.n
+                elif attempt.single and self._state is not CLOSED:
+                    n = None  # as in `_rows_for`: it has no row, and more may come
+                else:
+                    n = self._rows_for(attempt, available)
                 if n is None:
                     if self._progressive and not attempt.single:
                         self._claim_for(attempt)
