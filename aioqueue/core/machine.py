@@ -518,7 +518,7 @@ class Machine(MachineState):
         """Return where threads write rows without the lock; see `Arrivals` for the arguments, which
         are the same for all of them."""
         if self.arrivals is None:
-            self.arrivals = Arrivals(joined, most)
+            self.arrivals: Any = Arrivals(joined, most)
         arrivals: Arrivals = self.arrivals
         return arrivals
 

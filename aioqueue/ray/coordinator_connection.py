@@ -22,7 +22,7 @@ class CoordinatorConnection(MemberConnection):
         coordinator: returns the coordinator of this program, while it is in use.
     """
 
-    report_seconds = LEASE_SECONDS / 6  # the actor takes a silent program for dead
+    report_seconds: float | None = LEASE_SECONDS / 6  # the actor takes a silent program for dead
 
     def __init__(
         self, ray: Any, name: str, actor: Any, coordinator: Callable[[], CoordinatorView | None]

@@ -250,7 +250,7 @@ class RolloutCore:
         self.name: Final = name or f"RolloutQueue-{next(_numbers)}"
         self.policy: Latest[Any] = Latest(name=f"{self.name}.policy")
         self.host: RolloutHost | None = None
-        self.begun = Gate()
+        self.begun: Gate = Gate()
         """Open once the generation has its host, or has ended without one."""
         self.work: Any = None
         """The function of the training, a `Work`."""

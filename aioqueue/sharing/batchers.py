@@ -533,14 +533,14 @@ class RemoteRequest(Request):
             return  # it was opened to be examined
         data, buffers = sealed
         try:
-            self.value = pickle.loads(data, buffers=buffers)
+            self.value: Any = pickle.loads(data, buffers=buffers)
         except BaseException as error:
             failure = _failure_of_one_call(error)
             host = self.host
             add_note(failure, f"the value of a call of {host} from {self.client} is unpickled here")
             raise failure from error.__cause__
         if self.host.takes_contexts:
-            self.context = context_of(self._carrier)
+            self.context: Context = context_of(self._carrier)
 
     def sealed(self, outcome: Any) -> Any:
         if not isinstance(outcome, BaseException):

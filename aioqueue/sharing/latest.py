@@ -392,7 +392,7 @@ class RemoteLatestCore(LatestCore):
         self._reset()
         super().__init__(name)
         self.shared = self
-        self.whose = shared_by(address)
+        self.whose: str = shared_by(address)
 
     def _reset(self) -> None:
         self._kept = _Kept(0, b"", None)

@@ -1181,7 +1181,7 @@ class RemoteMachine:
         except WorkerDiedError:
             if self._connection is None or not self._connection.ended_in_order:
                 raise
-            attempt.state, attempt.error = FAILED, self.end_error(attempt)
+            self._end(attempt)
             return ()
         kind, body, size = self._message(connection, attempt, max_wait, may_wait)
         sleeper = CallerWaker(connection) if waker is None else waker
@@ -1388,7 +1388,18 @@ class RemoteMachine:
                 if isinstance(attempt, PutMany):
                     attempt.done = getattr(attempt.error, "enqueued", 0)
             else:
-                attempt.error = self.end_error(attempt)
+                self._end(attempt)
+
+    def _end(self, attempt: Attempt) -> None:
+        """End an attempt that the owner does not answer, since it has ended."""
+        if (
+            isinstance(attempt, UntilClosed)
+            and self._connection
+            and self._connection.ended_in_order
+        ):
+            attempt.state = DONE  # its owner closed it
+        else:
+            attempt.state, attempt.error = FAILED, self.end_error(attempt)
 
     def count_wait(self, attempt: Attempt, waited: float) -> None:
         """Unpack what a lease got; it is committed later."""
@@ -1703,11 +1714,11 @@ class RemoteQueueCore(QueueCore):
     """
 
     def __init__(self, address: Address, thing: int, description: QueueDescription) -> None:
-        self.name = description.name
-        self.is_named = description.is_named
+        self.name: str = description.name
+        self.is_named: bool = description.is_named
         self.machine: Any = RemoteMachine(address, thing, description)
         self.copier: Any = self.machine
-        self.whose = shared_by(address)
+        self.whose: str = shared_by(address)
         self._description = description
         storage: Any = self.machine.storage
         self._describe_elements(description.kind, description.spec, storage, description.keep)

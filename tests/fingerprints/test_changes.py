@@ -54,6 +54,7 @@ def test_some_changes_are_noticed(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_all_changes_are_noticed_whatever_the_seed_of_hashes(tmp_path: Path) -> None:
     def keys(number: int, version: str) -> Any:

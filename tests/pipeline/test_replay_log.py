@@ -95,6 +95,7 @@ class TestMarks:
             raise ValueError("not this one")
         return number
 
+    @pytest.mark.slow("window", "padding")
     @pytest.mark.parametrize("kind", ["shuffle", "window", "pack", "bucket", "padding"])
     def test_the_names_are_linear(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         makes: dict[str, Callable[[], Any]] = {

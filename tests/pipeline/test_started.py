@@ -165,6 +165,7 @@ class TestStream:
 
 
 class TestPositions:
+    @pytest.mark.slow("several worker stages", "mixed pipelines")
     @each_pipeline
     async def test_are_those_of_epochs(self, world: World, make: Any) -> None:
         whole = of_epochs(make())

@@ -108,6 +108,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_program_of_pyinstaller(folder: Path) -> None:
     pytest.importorskip("PyInstaller", reason="it freezes programs: pip install '.[frozen]'")

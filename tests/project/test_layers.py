@@ -517,6 +517,7 @@ OF_ITS_OWN_SCOPE = {
 delivers at the next await what came since it began."""
 
 
+@pytest.mark.slow
 def test_one_module_asks_whether_a_task_was_cancelled() -> None:
     """It asks since a call began. A caller that asks the task itself finds what was left behind."""
     found = [

@@ -227,7 +227,7 @@ def test_no_banned_phrases_in_docstrings(folder: str) -> None:
     assert not where, f"phrases that BANNED lists; say who does what:\n{where}"
 
 
-@pytest.mark.slow(but=("aioqueue",))
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["aioqueue", "benchmarks", "examples", "proofs", "tests"])
 def test_no_jargon_in_names(folder: str) -> None:
     found = [

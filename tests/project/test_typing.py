@@ -97,7 +97,7 @@ def wrong_lines(path: Path) -> list[int]:
     return [number for number, line in enumerate(lines, 1) if line.endswith("# WRONG")]
 
 
-@pytest.mark.slow(but="mypy")
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("find", CHECKERS)
 def test_a_checker_finds_what_is_wrong_and_nothing_else(find: Callable[[], Found]) -> None:

@@ -221,6 +221,7 @@ class TestResume:
 
         assert asyncio.run(main()) == list(by_file(shuffled(folder), 0, 2))
 
+    @pytest.mark.slow
     @settings(FEW)
     @given(*HISTORIES)
     def test_other_numbers_of_ranks_continue_with_the_rest(

@@ -119,6 +119,7 @@ def test_a_topic_without_records(broker: Broker, topic: str) -> None:
     assert list(inputs.kafka(topic, broker.address, end="now").batch(3)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_more_comes_as_it_is_sent(broker: Broker, topic: str) -> None:
     async def main() -> None:

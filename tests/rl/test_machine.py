@@ -12,7 +12,7 @@ from benchmarks.growth.rollouts import train_groups
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", ["ready", "oldest"])
+@pytest.mark.parametrize("order", ["ready", pytest.param("oldest", marks=pytest.mark.long)])
 def test_a_million_groups_leave_nothing_behind(order: str) -> None:
     """Not even if one prompt never ends, and all others overtake it."""
     options = {"batch_size": 16, "steps_ahead": 1, "order": order, "stuck": 5}

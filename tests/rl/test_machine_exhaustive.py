@@ -52,7 +52,7 @@ def test_no_order_of_events_breaks_a_guarantee(setting: Setting) -> None:
     assert result.states > 30
 
 
-@pytest.mark.slow(every=8)
+@pytest.mark.slow(every=24)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_each_mistake_is_found(mistake: type[RolloutMachine]) -> None:
     name = FOUND_BY[mistake.__name__]

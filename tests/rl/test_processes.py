@@ -45,7 +45,10 @@ try:
 except ImportError:
     pass
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL, no flock")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL, no flock"),
+    pytest.mark.slow(every=3),  # each starts processes
+]
 
 
 @pytest.fixture(autouse=True)

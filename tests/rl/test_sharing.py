@@ -211,6 +211,7 @@ class TestTraining:
         assert sorted(found) == list(range(40))
         assert rollouts.statistics().trained == 40
 
+    @pytest.mark.slow
     def test_ranks_end_their_parts(self, child: Start) -> None:
         rollouts = shared(4, batch_size=3)
         with in_background(rollouts):

@@ -41,6 +41,7 @@ def put_by_name(name: str) -> None:
     sync.connect(name).enqueue("in")
 
 
+@pytest.mark.slow
 def test_a_client_that_is_dropped_leaves_the_owners_socket(child: Start) -> None:
     name = f"dropped-{os.getpid()}"
     queue = sync.FIFOQueue(3).share(name=name)
@@ -194,6 +195,7 @@ def size_of_on_request(queue: Any, pipe: Any) -> int:
     return size
 
 
+@pytest.mark.slow(every=4)
 @pytest.mark.parametrize("spare", range(7))
 def test_an_owner_without_descriptors_welcomes_clients_later(
     child: Start, spare: int, monkeypatch: pytest.MonkeyPatch

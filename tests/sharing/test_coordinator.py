@@ -535,6 +535,7 @@ def test_its_thread_ends_with_it() -> None:
     spin_until(lambda: not ours())
 
 
+@pytest.mark.slow("block")
 @pytest.mark.parametrize("leaves", ["block", "nothing"])
 def test_a_fork_takes_part_and_leaves_the_block_of_its_parent_alone(leaves: str) -> None:
     code = """
@@ -603,6 +604,7 @@ raise KeyError("at the end")
     end(coord)
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_terminal_ends_all_processes_at_once() -> None:
     """It reaches all of them. None reports that of another one as a failure."""
     code = """

@@ -188,6 +188,7 @@ def test_a_call_that_ends_while_its_object_is_pickled(child: Start) -> None:
 # Several threads.
 
 
+@pytest.mark.slow
 def test_several_threads_share_one_queue(child: Start) -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

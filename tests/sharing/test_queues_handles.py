@@ -482,6 +482,7 @@ def fork_in_iterations(queue: Any) -> Any:
     return refusal, taken, begun_there, asyncio.run(in_a_loop()), in_loops, lent
 
 
+@pytest.mark.slow("owner")
 @pytest.mark.parametrize("where", ["client", "owner"])
 def test_an_iteration_refuses_in_a_fork_and_continues_in_its_process(
     child: Start, where: str

@@ -440,6 +440,7 @@ class TestParquet:
         ):
             refused([batch], to_parquet(tmp_path / why, batches=True), why)
 
+    @pytest.mark.slow
     def test_row_groups_are_bounded(self, tmp_path: Path) -> None:
         """By their bytes: a file of large rows must not have to fit into memory."""
         large = b"\0" * 2**20

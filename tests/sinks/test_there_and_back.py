@@ -348,7 +348,7 @@ def check(name: str, values: list[Any], folder: Path) -> bool:
     return True
 
 
-@pytest.mark.slow(every=6)
+@pytest.mark.slow(every=24)
 @pytest.mark.parametrize("seed", range(120))
 @pytest.mark.parametrize("name", SINKS)
 def test_values_come_back_or_are_refused(name: str, seed: int, tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ PLAIN = {
 }
 
 
-@pytest.mark.slow(every=4)
+@pytest.mark.slow(every=16)
 @pytest.mark.parametrize("kind", sorted(PLAIN))
 def test_parquet_has_all_of_these(kind: str, tmp_path: Path) -> None:
     """Refusing everything would keep the rule, too."""

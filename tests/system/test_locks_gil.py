@@ -219,6 +219,7 @@ class Silent(BASE):
             self._rings_on_release = self._waiting > 0
 
 
+@pytest.mark.slow("Forgetful", "Generous")
 @pytest.mark.parametrize("broken", [Forgetful, Generous, Late, Torn, Silent])
 def test_such_a_mistake_is_found(broken: type[Any]) -> None:
     with pytest.raises(ScheduleError):

@@ -129,6 +129,7 @@ def test_core_threads_and_processes_need_nothing_of_posix(tmp_path: Path) -> Non
     assert "explain: this system has no Unix sockets, which `explain` needs" in asked.stderr
 
 
+@pytest.mark.slow
 def test_posix_is_in_one_room() -> None:
     """Other files neither use these names nor import the room before they need it."""
     names = {f"{module}.{name}" for module, names in POSIX.items() for name in names.split()}
