@@ -12,7 +12,7 @@ step (`tests.kit.invariants`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
 
 from aioqueue.core.attempts import (
@@ -375,6 +375,7 @@ class MachineState(FastPath):
     # fast path: then nobody has to be woken. Meanwhile it is first in line. The fast path of its
     # own side is disabled, and the next slow move puts it in line, as if it had begun.
 
+    @not_reentrant_move
     def stand_by(self, attempt: Any, waker: Waker) -> bool:
         """Let the owner of a new attempt for one row try again, with `retry`, before it waits.
 
@@ -386,16 +387,6 @@ class MachineState(FastPath):
             Whether it stands by. If not, it can proceed, or others wait or stand by on its side, or
             the queue is not open: begin the attempt at once.
         """
-        # Asked first without the lock, since others often wait. A move of another thread may give
-        # the same answer; then the attempt begins at once, as it may at any time.
-        if type(attempt) is Take:
-            is_first = self._bound_out < INFINITY
-        else:
-            is_first = self._bound_in == self._capacity
-        return is_first and self._stand_by(attempt, waker)
-
-    @not_reentrant_move
-    def _stand_by(self, attempt: Any, waker: Waker) -> bool:
         if type(attempt) is Take:
             if self._state is not OPEN or not len(self.storage) <= self._bound_out < INFINITY:
                 return False
@@ -501,6 +492,12 @@ class MachineState(FastPath):
     def max_rows(self) -> float:
         """How many elements fit, as far as that is known in advance. Takes no lock."""
         return self._capacity
+
+    @property
+    def lines(self) -> tuple[Collection[Attempt], Collection[Attempt]]:
+        """The enqueues and the dequeues that wait: these very collections, to ask without the lock
+        whether they are empty."""
+        return self._enqueues, self._dequeues
 
     @property
     def waiting_enqueues(self) -> int:

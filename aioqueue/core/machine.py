@@ -182,6 +182,7 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
+    @not_reentrant_move
     def serve(self, attempt: Any) -> Collection[Waker] | None:
         """Put the row of a new attempt in at once, if a dequeue waits for rows.
 
@@ -194,11 +195,6 @@ class Machine(MachineState):
         Returns:
             The wakers to wake; ``None`` if the row is not in, and nothing has changed: begin it.
         """
-        # Asked first without the lock: if another thread begins to wait now, this call came first.
-        return self._serve(attempt) if self._dequeues else None
-
-    @not_reentrant_move
-    def _serve(self, attempt: Any) -> Collection[Waker] | None:
         # Above -1, the bound shows that the queue is open, that no enqueue waits, stands by or has
         # a place, that no rows are back, and that no exception has interrupted the latest move.
         if not self._dequeues or self._bound_in < 0 or self._writers:

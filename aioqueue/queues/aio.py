@@ -74,6 +74,7 @@ class AsyncMethods(QueueFace[ElementT]):
 
     def _bind(self, core: QueueCore) -> None:
         super()._bind(core)
+        self._waiting_enqueues, self._waiting_dequeues = core.machine.lines
         # How many elements the face may move between two pauses, and how many of those remain.
         self._allowance = 0
         self._budget = 0
@@ -104,7 +105,8 @@ class AsyncMethods(QueueFace[ElementT]):
         row = element if to_row is None else to_row(element)
         if not try_enqueue(row):
             put = Put(row)
-            if not self._serve(put):
+            # Asked without the lock: a dequeue that begins to wait now has come after this call.
+            if not (self._waiting_dequeues and self._serve(put)):
                 await self._complete(put, None, True)
 
     @overload
@@ -440,8 +442,13 @@ class AsyncMethods(QueueFace[ElementT]):
             if may_stand_by:
                 if self._standbys_to_skip > 0:  # two loops may count at the same time
                     self._standbys_to_skip -= 1
-                # After a stop, a call that would have to wait begins, and is ended by `watch`.
-                elif not (active_stops and is_stopped(runner)):
+                # Where others wait, nobody stands by: asked here, that saves taking the lock. After
+                # a stop, a call that would have to wait begins, and is ended by `watch`.
+                elif not (
+                    self._waiting_enqueues
+                    or self._waiting_dequeues
+                    or (active_stops and is_stopped(runner))
+                ):
                     next_round = waker.next_round
             if next_round is not None and machine.stand_by(attempt, waker):
                 was_in_standby = True

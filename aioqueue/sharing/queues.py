@@ -1134,6 +1134,8 @@ class RemoteMachine:
 
     # The fast path, which only an owner has.
 
+    lines: Final = ((), ())
+
     @staticmethod
     def try_enqueue(row: Row) -> bool:
         return False
@@ -1141,10 +1143,6 @@ class RemoteMachine:
     @staticmethod
     def try_dequeue() -> Row:
         return NOTHING
-
-    @staticmethod
-    def serve(attempt: Attempt) -> None:
-        return None
 
     @staticmethod
     def try_enqueue_many(columns: Columns, n: int) -> bool:
