@@ -160,7 +160,7 @@ def _beside_asyncio(
 
 
 _beside_asyncio(
-    "a dequeue that waits and is cancelled", _cancelled_dequeues, at_most=180_000, times=2
+    "a dequeue that waits and is cancelled", _cancelled_dequeues, at_most=172_000, times=2
 )
 _beside_asyncio(
     "an enqueue that waits until it is let in", _drained_enqueues, at_most=275_000, times=2

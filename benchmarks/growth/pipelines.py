@@ -163,18 +163,20 @@ instructions(
     "a pair of a zip, in batches",
     (2_000, 4_000, 8_000),
     _zipped,
-    at_most=30_000,
+    at_most=28_500,
     peer=("by hand", _zipped_by_hand),
+    times=1.7,
 )
 instructions(
     "an example into a filter, in batches",
     (2_000, 4_000, 8_000),
     _filtered,
-    at_most=14_000,
+    at_most=11_500,
     peer=("by hand", _filtered_by_hand),
+    times=2,
 )
 instructions(
-    "an example into a filter, one by one", (2_000, 4_000, 8_000), _filtered_singly, at_most=80_000
+    "an example into a filter, one by one", (2_000, 4_000, 8_000), _filtered_singly, at_most=77_000
 )
 instructions(
     "an example of a small shuffle, one by one",
