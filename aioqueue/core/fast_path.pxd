@@ -35,5 +35,6 @@ cdef class MachineState(FastPath):
     cpdef _shortage(self)
     cpdef _available(self)
     cpdef _count_wait(self, Attempt attempt, double waited)
+    cpdef _call_observers(self)
     cpdef _admit_standby(self)
     cpdef _leave_standby(self, Attempt attempt)

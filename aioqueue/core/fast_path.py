@@ -12,7 +12,7 @@ step (`tests.kit.invariants`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
 
 from aioqueue.core.attempts import (
@@ -44,7 +44,6 @@ from aioqueue.system.locks import (
     OwnedLock,
     as_gil_lock,
     held_here_check,
-    is_held_here,
     not_reentrant_move,
     synchronized,
 )
@@ -348,7 +347,8 @@ class MachineState(FastPath):
 
         Then it runs a signal handler or a finalizer, and must leave its own move to another thread.
         """
-        return is_held_here(self._lock)
+        is_held_here = self._is_held_here
+        return is_held_here()
 
     @synchronized
     def attempts_in(self, waker: Waker) -> list[Attempt]:
@@ -401,8 +401,7 @@ class MachineState(FastPath):
         attempt.waker = waker
         self._waiting[attempt] = None
         if self.observers:
-            for observe in self.observers:
-                observe()
+            self._call_observers()
         return True
 
     @not_reentrant_move
@@ -440,6 +439,10 @@ class MachineState(FastPath):
         del self._waiting[attempt]
         waits.add(waited)
         return True
+
+    def _call_observers(self) -> None:
+        for observe in self.observers:
+            observe()
 
     def _admit_standby(self) -> None:
         """Put the attempts that stand by in line, unless their owners will never run again.
@@ -489,6 +492,12 @@ class MachineState(FastPath):
     def max_rows(self) -> float:
         """How many elements fit, as far as that is known in advance. Takes no lock."""
         return self._capacity
+
+    @property
+    def lines(self) -> tuple[Collection[Attempt], Collection[Attempt]]:
+        """The enqueues and the dequeues that wait: these very collections, to ask without the lock
+        whether they are empty."""
+        return self._enqueues, self._dequeues
 
     @property
     def waiting_enqueues(self) -> int:
@@ -699,7 +708,9 @@ class MachineState(FastPath):
         inside = len(self.storage) - self._claimed
         if self._returned or self._places:
             inside += len(self._returned) + len(self._places)
-        room = (self._limit() if self._dequeues else self._capacity) - inside  # as in `_room`
+        # As in `_room`; where a batch claims its rows, the limit is the capacity.
+        is_limited = self._dequeues and not self._progressive
+        room = (self._limit() if is_limited else self._capacity) - inside
         if room < 1:
             return 0
         if type(attempt) is not PutMany:

@@ -182,6 +182,31 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
+    @not_reentrant_move
+    def serve(self, attempt: Any) -> Collection[Waker] | None:
+        """Put the row of a new attempt in at once, if a dequeue waits for rows.
+
+        The move of `begin` where that ends at once and no other enqueue is concerned: no waker is
+        needed. If an exception interrupts it, withdraw the attempt, as any other.
+
+        Args:
+            attempt: a `Put`.
+
+        Returns:
+            The wakers to wake; ``None`` if the row is not in, and nothing has changed: begin it.
+        """
+        # Above -1, the bound shows that the queue is open, that no enqueue waits, stands by or has
+        # a place, that no rows are back, and that no exception has interrupted the latest move.
+        if not self._dequeues or self._bound_in < 0 or self._writers:
+            return None
+        self._disable_fast_path()
+        wakers: dict[Waker, None] = {}
+        if self._room() >= 1:
+            self._insert_row(attempt)
+            self._flush(wakers)
+        self._set_bounds()
+        return wakers if attempt.state is DONE else None
+
     # Attempts. Each method returns the wakers to wake after the release of the lock.
 
     @not_reentrant_move
@@ -208,10 +233,21 @@ class Machine(MachineState):
         ):
             self._disable_fast_path()  # puts them in line
             wakers = self._settle()
+        take: Any = attempt if type(attempt) is Take else None
+        wait_list: Any
+        if take:
+            wait_list = self._dequeues
+        elif attempt.side is ENQUEUE:
+            wait_list = self._enqueues
+        else:
+            wait_list = self._wait_lists.list_of(attempt)
         # Kept for the case that this attempt ends without a change: then they still hold.
         bound_in, bound_out, batch_waits = self._bound_in, self._bound_out, self._batch_waits
-        self._disable_fast_path()
-        take: Any = attempt if type(attempt) is Take else None
+        # In an open queue, one that goes behind others lets nobody proceed, and the bounds depend
+        # on the first in line alone: nothing else changes. (A closed queue may fail it at once.)
+        goes_behind = bool(wait_list) and self._state is OPEN and not self._writers
+        if not goes_behind:
+            self._disable_fast_path()
         # No dequeue is refused here: a closed queue still gives out what is inside.
         is_refused = take is None and self._state is not OPEN and attempt.side is ENQUEUE
         if is_refused or (waker is None and not self._ends_at_once(attempt)):
@@ -222,7 +258,6 @@ class Machine(MachineState):
             return wakers
         attempt.host = self
         attempt.waker = waker
-        wait_list: Any = self._dequeues if take else self._wait_lists.list_of(attempt)
         # While this is set, the attempt's own end notifies nobody: its owner makes this call, and
         # reads the state when it returns.
         self._beginning = attempt
@@ -243,7 +278,9 @@ class Machine(MachineState):
                     self._beginning = None
                 # A batch that has just begun to wait has claimed rows, so an enqueue may have room
                 # now. A single dequeue claims none: nobody can proceed because it waits.
-                if self._enqueues and not take.single if take else self._may_proceed(attempt):
+                if goes_behind:
+                    pass
+                elif self._enqueues and not take.single if take else self._may_proceed(attempt):
                     self._flush(wakers)
                 elif take and self._state is CLOSED and self._granted:
                     self._flush(wakers)  # another dequeue may wait for this caller's borrower
@@ -251,9 +288,13 @@ class Machine(MachineState):
                 # It ended at once, so rows or room have changed. In an open queue without a line
                 # no caller is concerned.
                 self._flush(wakers)
-            self._set_bounds()
-            if self._writers:
-                self._take_in_late_arrivals(wakers)
+            if goes_behind:
+                if self.observers:
+                    self._call_observers()
+            else:
+                self._set_bounds()
+                if self._writers:
+                    self._take_in_late_arrivals(wakers)
             if attempt.state is PENDING or attempt.state is GRANTED:
                 # A lease that was granted in this call was not notified: there is no wake to come.
                 attempt.waits = attempt.state is PENDING or attempt is not self._beginning
@@ -344,6 +385,23 @@ class Machine(MachineState):
         # A dequeue holds its rows until its owner has copied them, even if it is done, so they can
         # still go back. The row of an enqueue that is done may be with another caller by now.
         is_taken = attempt.state is DONE and isinstance(attempt, Take)
+        if (
+            type(attempt) is Take
+            and attempt.single
+            and attempt.state is PENDING
+            and self._bound_in >= 0
+            and not self._writers
+        ):
+            # A single dequeue that waits holds and has claimed nothing: in an open queue nobody can
+            # proceed because it leaves. The bound shows, besides, that no enqueue waits, and that
+            # no exception has interrupted a move in which others should have proceeded. Until it
+            # is set, the old one lets in too few rows, not too many.
+            self._dequeues.pop(attempt, None)
+            attempt.state = WITHDRAWN
+            self._set_bounds()
+            if not self._batch_waits:
+                return ()
+            return self._settle()  # a batch is first in line now, and is to be prepared for
         self._disable_fast_path()
         if not (is_taken or attempt.state is PENDING or attempt.state is GRANTED):
             return self._settle()  # Ctrl-C may have interrupted the move that ended it
@@ -650,9 +708,15 @@ class Machine(MachineState):
         try:
             if not attempt.held.count:  # else Ctrl-C interrupted a move that had given it its rows
                 available = self._available()
-                n = attempt.n if available >= attempt.n else self._rows_for(attempt, available)
+                if available >= attempt.n:
+                    n: Any = attempt.n
+                elif attempt.single and self._state is not CLOSED:
+                    n = None  # as in `_rows_for`: it has no row, and more may come
+                else:
+                    n = self._rows_for(attempt, available)
                 if n is None:
-                    self._claim_for(attempt)
+                    if self._progressive and not attempt.single:
+                        self._claim_for(attempt)
                     return False
                 # It leaves the line, and its claim ends: the rows are out in a moment, or belong to
                 # the dequeue behind it, which makes a claim of its own.
@@ -712,7 +776,7 @@ class Machine(MachineState):
         return not has_room and attempt.up_to and bool(self._enqueues) and not self._places
 
     def _claim_for(self, attempt: Take) -> None:
-        """Claim the available rows for the first dequeue in line, which waits.
+        """Claim the available rows for the first dequeue in line, a batch, which waits.
 
         1. Claimed rows do not count as inside, so other callers get their room at once.
         2. The claim never shrinks while this dequeue waits, but by rows that go back
@@ -720,8 +784,6 @@ class Machine(MachineState):
         3. Rows that arrive on the fast path are claimed at the start of the next slow move
            (`_disable_fast_path`). That is early enough: until then no code reads the claim.
         """
-        if attempt.single or not self._progressive:
-            return
         self._claimed = max(self._claimed, self._available())
         if self._eager:
             self.storage.claim(self._claimed)
@@ -917,8 +979,7 @@ class Machine(MachineState):
             bound_in = self._set_limits(bound_in)
         self._bound_in, self._bound_out = bound_in, bound_out
         if self.observers:
-            for observe in self.observers:
-                observe()
+            self._call_observers()
 
     def _set_limits(self, bound_in: float) -> float:
         """Compute how many rows the writers may keep; return the bound of the fast path in.

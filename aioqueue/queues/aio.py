@@ -74,6 +74,7 @@ class AsyncMethods(QueueFace[ElementT]):
 
     def _bind(self, core: QueueCore) -> None:
         super()._bind(core)
+        self._waiting_enqueues, self._waiting_dequeues = core.machine.lines
         # How many elements the face may move between two pauses, and how many of those remain.
         self._allowance = 0
         self._budget = 0
@@ -103,7 +104,10 @@ class AsyncMethods(QueueFace[ElementT]):
         to_row, try_enqueue = self._to_row, self._try_enqueue
         row = element if to_row is None else to_row(element)
         if not try_enqueue(row):
-            await self._complete(Put(row), None, True)
+            put = Put(row)
+            # Asked without the lock: a dequeue that begins to wait now has come after this call.
+            if not (self._waiting_dequeues and self._serve(put)):
+                await self._complete(put, None, True)
 
     @overload
     async def enqueue_many(
@@ -381,6 +385,24 @@ class AsyncMethods(QueueFace[ElementT]):
         finally:
             self._renew_budget(waker)
 
+    def _serve(self, put: Put) -> bool:
+        """Put a row in for which others wait, if that need not wait; return whether it is in.
+
+        A call that only wakes others does without what a wait needs.
+        """
+        machine = self._machine
+        try:
+            wakers = machine.serve(put)
+            if wakers is None:
+                return False
+            if wakers:
+                deliver(wakers)
+        except BaseException:
+            apply_deferred(machine.withdraw, put)  # and let others proceed
+            self._core.wake_all()  # the exception may have come between a grant and its wake
+            raise
+        return True
+
     async def _complete_wait(self, attempt: UntilClosed | UntilDone) -> None:
         """Do the same as `_complete` for an attempt that only waits."""
         try:
@@ -420,8 +442,13 @@ class AsyncMethods(QueueFace[ElementT]):
             if may_stand_by:
                 if self._standbys_to_skip > 0:  # two loops may count at the same time
                     self._standbys_to_skip -= 1
-                # After a stop, a call that would have to wait begins, and is ended by `watch`.
-                elif not (active_stops and is_stopped(runner)):
+                # Where others wait, nobody stands by: asked here, that saves taking the lock. After
+                # a stop, a call that would have to wait begins, and is ended by `watch`.
+                elif not (
+                    self._waiting_enqueues
+                    or self._waiting_dequeues
+                    or (active_stops and is_stopped(runner))
+                ):
                     next_round = waker.next_round
             if next_round is not None and machine.stand_by(attempt, waker):
                 was_in_standby = True

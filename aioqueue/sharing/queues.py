@@ -1134,6 +1134,8 @@ class RemoteMachine:
 
     # The fast path, which only an owner has.
 
+    lines: Final = ((), ())
+
     @staticmethod
     def try_enqueue(row: Row) -> bool:
         return False

@@ -179,23 +179,24 @@ def synchronized(method: MethodT) -> MethodT:
 
     @functools.wraps(method)
     def synchronized_method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        # The code of `call_with_lock`, repeated: that saves one call per synchronized call.
-        lock = self._lock
-        if type(lock) is GilLock:
-            return lock.run(method, (self, *args), kwargs)
-        if lock._is_owned():
+        latch = self._lock
+        if COMPILED or type(latch) is not GilLock:
+            return call_with_lock(latch, method, self, *args, **kwargs)
+        # The code of `GilLock.run`, repeated: that saves one call per synchronized call.
+        me = thread_ident()
+        owner, latch._owner = latch._owner, latch._owner or me
+        if owner == me:
             return method(self, *args, **kwargs)
         try:
-            lock.acquire()
+            if owner:
+                latch._wait(me)
             result = method(self, *args, **kwargs)
-            lock.release()
-        except BaseException:
-            try:
-                lock.release()
-            except RuntimeError as error:
-                if error.args != NOT_HELD:
-                    raise
-            raise
+        finally:
+            if latch._owner == me:
+                latch._owner = 0
+                if latch._rings_on_release:
+                    latch._rings_on_release = False
+                    latch._ring(None)
         return result
 
     return cast(MethodT, synchronized_method)

@@ -384,22 +384,30 @@ def apply_deferred(move: Callable[..., Collection[Waker]], *arguments: Any, **op
         **options: its keyword arguments.
     """
     owner: _Enterable = move.__self__  # type: ignore[attr-defined]
-
-    def make() -> None:
-        wakers: Collection[Waker] = ()
-        try:
-            wakers = move(*arguments, **options)
-            deliver(wakers, from_anywhere=True)
-        except BaseException:  # a signal handler has raised before all were woken
-            deliver(wakers, from_anywhere=True)
-            raise
-
     # The lock is re-entrant, so it would let this thread into the middle of its own move. Another
     # thread waits until that move is over. Nobody joins it: this thread holds the lock it needs.
     if owner.is_entered_here():
-        threading.Thread(target=make, name="aioqueue-deferred-move", daemon=True).start()
+        threading.Thread(
+            target=_apply,
+            args=(move, arguments, options),
+            name="aioqueue-deferred-move",
+            daemon=True,
+        ).start()
     else:
-        make()
+        _apply(move, arguments, options)
+
+
+def _apply(
+    move: Callable[..., Collection[Waker]], arguments: tuple[Any, ...], options: dict[str, Any]
+) -> None:
+    wakers: Collection[Waker] = ()
+    try:
+        wakers = move(*arguments, **options)
+        if wakers:
+            deliver(wakers, from_anywhere=True)
+    except BaseException:  # a signal handler has raised before all were woken
+        deliver(wakers, from_anywhere=True)
+        raise
 
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])

@@ -102,13 +102,82 @@ def _zipped(examples: int) -> Run:
     return _looped(numbers(examples).zip(numbers(examples)).batch(ROWS_OF_A_BATCH))
 
 
+def _zipped_by_hand(examples: int) -> Run:
+    """The pairs of the same two pipelines, by a loop that stacks a hundred of them."""
+    import numpy as np
+
+    from aioqueue.inputs import numbers
+
+    def loop() -> None:
+        pairs: list[tuple[int, int]] = []
+        for pair in zip(numbers(examples), numbers(examples), strict=True):
+            pairs.append(pair)
+            if len(pairs) == ROWS_OF_A_BATCH:
+                for column in zip(*pairs, strict=True):
+                    np.stack([np.asarray(value) for value in column])
+                pairs = []
+
+    return loop
+
+
+def _is_even(number: int) -> bool:
+    return number % 2 == 0
+
+
+def _filtered(examples: int) -> Run:
+    from aioqueue.inputs import numbers
+
+    return _looped(numbers(examples).filter(_is_even).batch(ROWS_OF_A_BATCH))
+
+
+def _filtered_by_hand(examples: int) -> Run:
+    import numpy as np
+
+    from aioqueue.inputs import numbers
+
+    def loop() -> None:
+        kept: list[int] = []
+        for number in numbers(examples):
+            if _is_even(number):
+                kept.append(number)
+            if len(kept) == ROWS_OF_A_BATCH:
+                np.stack([np.asarray(value) for value in kept])
+                kept = []
+
+    return loop
+
+
+def _filtered_singly(examples: int) -> Run:
+    from aioqueue.inputs import numbers
+
+    return _looped(numbers(examples).filter(_is_even))
+
+
 def _shuffled_singly(examples: int) -> Run:
     from aioqueue.inputs import numbers
 
     return _looped(numbers(examples).shuffle(100))
 
 
-instructions("a pair of a zip, in batches", (2_000, 4_000, 8_000), _zipped, at_most=30_000)
+instructions(
+    "a pair of a zip, in batches",
+    (2_000, 4_000, 8_000),
+    _zipped,
+    at_most=28_500,
+    peer=("by hand", _zipped_by_hand),
+    times=1.7,
+)
+instructions(
+    "an example into a filter, in batches",
+    (2_000, 4_000, 8_000),
+    _filtered,
+    at_most=11_500,
+    peer=("by hand", _filtered_by_hand),
+    times=2,
+)
+instructions(
+    "an example into a filter, one by one", (2_000, 4_000, 8_000), _filtered_singly, at_most=77_000
+)
 instructions(
     "an example of a small shuffle, one by one",
     (2_000, 4_000, 8_000),

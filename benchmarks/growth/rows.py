@@ -3,7 +3,9 @@
 A row says what n things cost together: rounds of an event loop, calls, bytes, or instructions. Its
 figure is the cost of one thing, at three sizes. Where the work is linear, the three are alike. A
 row fails where the figure of the largest size exceeds that of the smallest by more than `growth`,
-or leaves its absolute bounds. There are no seconds here: what is counted repeats on any machine.
+leaves its absolute bounds, or is more than `times` that of its peer: the same work, done with
+another library or by hand, which is a row of its own. There are no seconds here: what is counted
+repeats on any machine.
 
 A module of this folder adds its rows to the table with `count` or `instructions`; the command finds
 all modules by itself.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import math
 import os
 import pkgutil
 import sys
@@ -40,6 +43,8 @@ class Row:
         growth: by which factor the cost of one thing may grow from the first size to the last.
         at_most: the most that one thing may cost at any size; None for no such bound.
         at_least: the least, for what should be high (items per round).
+        peer: the title of the row of its peer; None if it has none.
+        times: how many times the peer's cost it may cost, at any size.
     """
 
     title: str
@@ -49,9 +54,18 @@ class Row:
     growth: float
     at_most: float | None
     at_least: float | None
+    peer: str | None = None
+    times: float | None = None
 
-    def faults(self, figures: tuple[float, ...]) -> list[str]:
-        """Return how the figures, the cost of one thing at each size, break the bounds."""
+    def faults(
+        self, figures: tuple[float, ...], of_peer: tuple[float, ...] | None = None
+    ) -> list[str]:
+        """Return how the figures, the cost of one thing at each size, break the bounds.
+
+        Args:
+            figures: of this row.
+            of_peer: of its peer; None if it has none.
+        """
         faults = []
         ratio = figures[-1] / figures[0]
         if ratio > self.growth:
@@ -60,7 +74,16 @@ class Row:
             faults.append(f"{max(figures):,.5g} {self.unit}, at most {self.at_most:,g}")
         if self.at_least is not None and min(figures) < self.at_least:
             faults.append(f"{min(figures):,.5g} {self.unit}, at least {self.at_least:,g}")
+        if of_peer is not None and self.times is not None:
+            times = times_of(figures, of_peer)
+            if times > self.times:
+                faults.append(f"{times:.2f} times {self.peer}, at most {self.times:g}")
         return faults
+
+
+def times_of(figures: tuple[float, ...], of_peer: tuple[float, ...]) -> float:
+    """Return how many times the peer's cost a row costs, at the size where that is most."""
+    return max(ours / theirs for ours, theirs in zip(figures, of_peer, strict=True))
 
 
 ROWS: dict[str, Row] = {}
@@ -93,9 +116,25 @@ def instructions(
     *,
     growth: float = 1.2,
     at_most: float | None = None,
+    peer: tuple[str, Callable[[int], Run]] | None = None,
+    times: float | None = None,
 ) -> None:
-    """Add a row whose cost is the instructions of what a function of n prepares; see `Row`."""
-    _add(Row(title, INSTRUCTIONS, sizes, make, growth, at_most, None))
+    """Add a row whose cost is the instructions of what a function of n prepares; see `Row`.
+
+    Args:
+        title: see `Row`.
+        sizes: see `Row`.
+        make: prepares the work on n things, and returns the function that is counted.
+        growth: see `Row`.
+        at_most: see `Row`.
+        peer: what the peer is called, and what prepares the same work with it.
+        times: see `Row`.
+    """
+    name = None
+    if peer is not None:
+        name = f"{title}: {peer[0]}"
+        _add(Row(name, INSTRUCTIONS, sizes, peer[1], math.inf, None, None))
+    _add(Row(title, INSTRUCTIONS, sizes, make, growth, at_most, None, name, times))
 
 
 def load() -> None:

@@ -216,7 +216,11 @@ class World:
             op.was_in_standby = True
             caller.op = op
             return ()
-        wakes = self.machine.begin(attempt, caller.waker if can_wait else None)
+        # A call that may not wait begins as it is: so both moves are explored.
+        wakes = self.machine.serve(attempt) if kind == "put" else None
+        _expect(wakes is None or attempt.state is DONE, "served, and not in", op)
+        if wakes is None:
+            wakes = self.machine.begin(attempt, caller.waker if can_wait else None)
         self.model.begin(op, can_wait)
         _expect(attempt.state is op.state, "began otherwise", op, attempt.state)
         if op.state is PENDING or op.state is GRANTED:  # it may join the places of its waker

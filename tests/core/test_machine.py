@@ -330,6 +330,74 @@ def test_a_withdrawn_place_goes_to_the_next_caller() -> None:
     assert drained(machine) == ["b"]
 
 
+def test_a_batch_behind_a_withdrawn_dequeue_gets_the_rows_that_come() -> None:
+    machine = machine_of(capacity=1)
+    first = begun(machine, Take(1, True))
+    batch = begun(machine, Take(2))
+    put = PutMany(["a", "b"], 2)
+    assert list(machine.withdraw(first)) == []
+    assert not violations(machine)
+    assert list(machine.begin(put, Waker())) == [batch.waker]
+    assert rows_of(machine, batch) == ["a", "b"]
+
+
+def test_a_row_back_from_a_withdrawn_dequeue_serves_the_next_one() -> None:
+    machine = machine_of()
+    first, second = begun(machine, Take(1, True)), begun(machine, Take(1, True))
+    machine.begin(Put("a"), Waker())
+    assert first.state is GRANTED
+    assert list(machine.withdraw(first)) == [second.waker]
+    assert second.held.single == "a"
+
+
+def test_a_put_serves_the_first_dequeue_in_line() -> None:
+    machine = machine_of(capacity=1)
+    first, second = begun(machine, Take(1, True)), begun(machine, Take(1, True))
+    put = Put("a")
+    wakers = machine.serve(put)
+    assert wakers is not None
+    assert list(wakers) == [first.waker]
+    assert (put.state, first.state, second.state) == (DONE, GRANTED, PENDING)
+    assert not violations(machine)
+
+
+def test_a_put_serves_nobody_where_it_would_have_to_wait_or_others_go_first() -> None:
+    assert machine_of().serve(Put("a")) is None  # nobody waits
+    closed = machine_of("a", keep=1)
+    begun(closed, Take(1, True))
+    closed.close()
+    assert closed.serve(Put("b")) is None
+    behind = machine_of("a", capacity=1)
+    other = begun(behind, Put("b"))
+    behind.begin(Take(1), None)  # its place is not filled yet
+    begun(behind, Take(1, True))
+    assert other.state is GRANTED
+    put = Put("c")
+    assert behind.serve(put) is None
+    assert put.state is PENDING
+    assert put.host is None
+
+
+def test_an_interrupted_put_lets_the_dequeue_proceed_when_it_is_withdrawn() -> None:
+    class InterruptsHold(ObjectStorage):
+        interrupts = True
+
+        def hold_one(self, held: Held) -> None:
+            if self.interrupts:
+                self.interrupts = False
+                raise KeyboardInterrupt
+            super().hold_one(held)
+
+    machine = machine_of(storage=InterruptsHold())
+    take = begun(machine, Take(1, True))
+    put = Put("a")
+    with pytest.raises(KeyboardInterrupt):
+        machine.serve(put)
+    assert list(machine.withdraw(put)) == [take.waker]
+    assert (put.state, take.held.single) == (DONE, "a")
+    assert not violations(machine)
+
+
 def test_if_pending_withdraws_only_pending_attempts() -> None:
     machine = machine_of()
     take = begun(machine, Take(1), Waker(two_step=False))
