@@ -34,6 +34,9 @@ ROOMS_OF_OTHERS = ("compat", "contracts", "kit", "programs", "project", "proofs"
 
 CROSS_CUTTING = {
     "ray/cluster/test_ray_data.py": "datasets of Ray as sources, on the cluster that is here",
+    "rl/test_ends.py": "each end of a queue of rollouts, and what it leaves behind",
+    "rl/test_explanations.py": "what is said of a wait, wherever it is asked",
+    "rl/test_nothing_polls.py": "no thread of any process wakes up while all wait",
     "sinks/test_formats.py": "each sink beside the reader of its format, and beside other programs",
     "sinks/test_there_and_back.py": "one table of values for all sinks and the cache",
 }
