@@ -934,6 +934,7 @@ class AttemptCall:
 
     __slots__ = (
         "__weakref__",
+        "abandoned",
         "attempt",
         "body",
         "caller",
@@ -962,6 +963,7 @@ class AttemptCall:
         self.body: Any = b""
         self.word: bytes | None = None  # what has become of it after it was cancelled
         self.caller: Any = None  # a reference to the presence of its caller
+        self.abandoned: Any = None  # another one
         self.is_cancelled: bool = False  # whether the owner was asked to end it
         self.is_refused: bool = False  # whether it would have had to wait, and must not
         self.size: int = 0  # how many bytes it has sent, as long as the owner has not answered
@@ -1083,6 +1085,8 @@ class RemoteMachine:
         nothing = Statistics(0, None, 0, 0, 0, 0, 0.0, 0.0)
         self._recent: tuple[Statistics, QueueState] = (nothing, OPEN)
         self._rooms: deque[Room] = deque()
+        # The presences of callers that have left, as weak references.
+        self._abandoned: deque[object] = deque()
         self._read_row: Callable[[Columns, int], Row] | None = None
         self._unanswered = 0  # bytes of enqueues that the owner has not answered
         self._silent_until = 0.0  # until when the owner is not asked again for a report
@@ -1113,7 +1117,7 @@ class RemoteMachine:
         self._lock = machine_lock()
         self._calls = {}
         self._connection = None
-        self._rooms, self._unanswered = deque(), 0
+        self._rooms, self._unanswered, self._abandoned = deque(), 0, deque()
 
     def end_error(self, attempt: Attempt | None) -> BaseException:
         """Make the error of a call that the owner does not answer, since it has ended."""
@@ -1181,6 +1185,8 @@ class RemoteMachine:
                 raise
             self._end(attempt)
             return ()
+        if self._abandoned:
+            self._end_abandoned()
         kind, body, size = self._message(connection, attempt, max_wait, may_wait)
         sleeper = CallerWaker(connection) if waker is None else waker
         attempt.waker = sleeper
@@ -1188,6 +1194,9 @@ class RemoteMachine:
         call = AttemptCall(self, connection, attempt)
         if presence is not None:
             call.caller = weakref.ref(presence, partial(self._abandon, weakref.ref(call)))
+            # A signal handler may raise in `_abandon`, too, but not in this callback, which is no
+            # Python function: then the next call ends this one.
+            call.abandoned = weakref.ref(presence, self._abandoned.append)
         self._calls[attempt] = call
         try:
             if size:
@@ -1210,6 +1219,15 @@ class RemoteMachine:
         call = call_of()
         if call is not None and self._calls.get(call.attempt) is call:
             apply_deferred(self.withdraw, call.attempt)
+
+    def _end_abandoned(self) -> None:
+        """End the calls of which a signal handler has interrupted `_abandon`."""
+        n = len(self._abandoned)
+        for call in list(self._calls.values()):
+            if call.caller is not None and call.caller() is None:
+                apply_deferred(self.withdraw, call.attempt)
+        for _ in range(n):  # last: it may be interrupted, and comes again
+            self._abandoned.popleft()
 
     def _complete_now(self, attempt: Attempt, sleeper: Any) -> None:
         """Wait for the answer of an attempt that may not wait at the owner, and commit it."""
@@ -1513,11 +1531,15 @@ class RemoteMachine:
             if not if_pending and attempt.state is not WITHDRAWN:
                 self._calls.pop(attempt, None)  # it has ended, and nobody reads how
             return None
-        if attempt.state is PENDING:
-            self._count_wait(attempt)
-        attempt.state = WITHDRAWN
-        settlement = call.settlement = Settlement()
+        # First what `withdraw` looks for if it comes again: a second signal handler may raise here,
+        # and an attempt that is withdrawn, and of which the owner was not asked, stays its lease.
+        settlement = Settlement()
         settlement.host, settlement.waker = self, attempt.waker
+        call.settlement = settlement
+        was_pending = attempt.state is PENDING
+        attempt.state = WITHDRAWN
+        if was_pending:
+            self._count_wait(attempt)
         return call
 
     def settlement(self, attempt: Attempt) -> Settlement | None:

@@ -19,11 +19,11 @@ import pytest
 from aioqueue import sync
 from aioqueue.core.attempts import Put
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
-from aioqueue.sharing import owner
+from aioqueue.sharing import owner, queues
 from aioqueue.sharing.connection import CallerWaker
-from aioqueue.sharing.queues import RemoteMachine
+from aioqueue.sharing.queues import RemoteMachine, Settlement
 from tests.kit.sharing import Child
-from tests.kit.worlds import spin_until
+from tests.kit.worlds import PATIENCE, spin_until
 
 Start = Callable[..., Child]
 
@@ -391,6 +391,58 @@ class TickError(Exception):
     pass
 
 
+def interrupt_a_withdrawal(queue: Any, pipe: Any, times: int = 1) -> None:
+    """Be interrupted by more signal handlers, while a call that has failed is withdrawn."""
+    made = queues.Settlement
+    left = times
+
+    def interrupted() -> Settlement:
+        nonlocal left
+        left -= 1
+        if not left:
+            queues.Settlement = made  # type: ignore[misc]
+        raise TickError
+
+    queues.Settlement = interrupted  # type: ignore[misc,assignment]
+    with pytest.raises(TickError):
+        queue.dequeue(timeout=0.01)
+    pipe.send("interrupted")
+    pipe.recv()
+
+
+def test_an_interrupted_withdrawal_leaves_no_call_at_the_owner(child: Start) -> None:
+    queue = sync.FIFOQueue(3).share()
+    other = child(interrupt_a_withdrawal, queue, talks=True)
+    other.reported()
+    spin_until(lambda: queue.statistics().waiting_dequeues == 0)
+    queue.enqueue(1)
+    assert queue.dequeue(timeout=PATIENCE) == 1
+    other.pipe.send("end")
+    other.result()
+
+
+def interrupt_each_withdrawal(queue: Any, pipe: Any) -> None:
+    """Be interrupted also where the end of its frame ends the call; then make another one."""
+    sys.unraisablehook = lambda _: None
+    interrupt_a_withdrawal(queue, pipe, 3)
+    with pytest.raises(DeadlineExceededError):
+        queue.dequeue(timeout=0)
+    pipe.send("called")
+    pipe.recv()
+
+
+def test_the_next_call_ends_one_whose_withdrawals_were_all_interrupted(child: Start) -> None:
+    queue = sync.FIFOQueue(3).share()
+    other = child(interrupt_each_withdrawal, queue, talks=True)
+    other.reported()
+    assert queue.statistics().waiting_dequeues == 1
+    other.pipe.send("go on")
+    other.reported()
+    spin_until(lambda: queue.statistics().waiting_dequeues == 0)
+    other.pipe.send("end")
+    other.result()
+
+
 def work_under_ticks(queue: Any, seconds: float, pipe: Any) -> Any:
     """Make calls. A signal handler may interrupt each of them at any moment."""
     is_armed = False
@@ -399,6 +451,7 @@ def work_under_ticks(queue: Any, seconds: float, pipe: Any) -> Any:
         if is_armed:
             raise TickError
 
+    queue.size()  # connect before
     signal.signal(signal.SIGALRM, tick)
     chance, ticks, got = random.Random(3), 0, []
     end = time.monotonic() + seconds
