@@ -45,6 +45,9 @@ _LONGEST_CORKED: Final = 4096
 _END_SECONDS: Final = 0.5
 """Seconds in which a process ends after its sockets were closed, unless it goes on without us."""
 
+_LATE_END_SECONDS: Final = 5.0
+"""Seconds in which it does so on a busy machine."""
+
 _PLACE: Final = "in the process that shares it"
 
 
@@ -699,11 +702,15 @@ class SharingConnection:
         self._cut_off_all()  # once more: a signal handler may have raised in the middle
         self.socket.close()
         self._close_pipes()
-        self.peer.close()
         if self.memory is not None:
             self.memory.close()
         if self.rows is not None:
             self.rows.close()
+        if not self._got_bye and os.path.exists(self.address.path):
+            # Callers were not kept waiting for a process that takes long to end. Its files are.
+            self.peer.has_ended(_LATE_END_SECONDS)
+            addresses.remove_files_of(self.address.path)
+        self.peer.close()
 
     def _close_pipes(self) -> None:
         for end in (

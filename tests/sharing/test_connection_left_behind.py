@@ -127,7 +127,7 @@ def test_of_an_owner(how: str) -> None:
         assert str(process.pid) in text
     spin_until(lambda: (open_files(), ours()) == before)
     assert shared_memory() == memory_before
-    assert not files(process.pid, name)
+    spin_until(lambda: not files(process.pid, name))
 
 
 def what_a_client_gets(

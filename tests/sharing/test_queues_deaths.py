@@ -369,6 +369,20 @@ def test_an_owner_that_ends_in_order(child: Start) -> None:
     queue.close()
 
 
+@pytest.mark.slow
+def test_files_of_an_owner_that_takes_long_to_end_go_with_it(child: Start) -> None:
+    owning = child(own, talks=True)
+    queue = owning.reported()
+    queue.size()
+    address = queue._machine.address
+    connection = connection_to(address)
+    connection.socket.socket.shutdown(socket.SHUT_RDWR)  # as the owner's end does
+    spin_until(lambda: connection.has_ended)
+    assert Path(address.path).exists()
+    owning.kill()
+    spin_until(lambda: not Path(address.path).exists())
+
+
 def test_an_enqueue_that_waits_as_the_owner_ends(child: Start) -> None:
     owning = child(own, talks=True)
     queue = owning.reported()
