@@ -706,8 +706,8 @@ class SharingConnection:
             self.memory.close()
         if self.rows is not None:
             self.rows.close()
-        if not self._got_bye and os.path.exists(self.address.path):
-            # Callers were not kept waiting for a process that takes long to end. Its files are.
+        if not (self._got_bye or self.ended_here) and os.path.exists(self.address.path):
+            # The owner takes long to end: callers have their errors, and its files go here.
             self.peer.has_ended(_LATE_END_SECONDS)
             addresses.remove_files_of(self.address.path)
         self.peer.close()

@@ -1221,13 +1221,15 @@ class RemoteMachine:
             apply_deferred(self.withdraw, call.attempt)
 
     def _end_abandoned(self) -> None:
-        """End the calls of which a signal handler has interrupted `_abandon`."""
-        n = len(self._abandoned)
+        """Withdraw the calls whose `_abandon` was interrupted by a signal handler."""
+        abandoned = list(self._abandoned)
         for call in list(self._calls.values()):
             if call.caller is not None and call.caller() is None:
                 apply_deferred(self.withdraw, call.attempt)
-        for _ in range(n):  # last: it may be interrupted, and comes again
-            self._abandoned.popleft()
+        # Last, for a signal handler may interrupt this, too. Then the next call comes here again.
+        for presence in abandoned:
+            with suppress(ValueError):  # another thread has made a call meanwhile
+                self._abandoned.remove(presence)
 
     def _complete_now(self, attempt: Attempt, sleeper: Any) -> None:
         """Wait for the answer of an attempt that may not wait at the owner, and commit it."""
@@ -1531,8 +1533,8 @@ class RemoteMachine:
             if not if_pending and attempt.state is not WITHDRAWN:
                 self._calls.pop(attempt, None)  # it has ended, and nobody reads how
             return None
-        # First what `withdraw` looks for if it comes again: a second signal handler may raise here,
-        # and an attempt that is withdrawn, and of which the owner was not asked, stays its lease.
+        # The settlement comes before the state: a second signal handler may raise in between. A
+        # withdrawn attempt without one would never be cancelled, and its element would stay leased.
         settlement = Settlement()
         settlement.host, settlement.waker = self, attempt.waker
         call.settlement = settlement

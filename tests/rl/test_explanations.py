@@ -224,7 +224,7 @@ class TestPublications:
         finally:
             engine.release()
 
-    def test_one_that_waits_for_another_learns_whose_it_is(
+    def test_a_waiting_publication_names_the_open_one(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
         async def body() -> None:
@@ -311,7 +311,7 @@ class TestOtherWaits:
 
 
 class SlowToImport:
-    """A function of which the process needs some time to make it."""
+    """A function that takes the process some time to unpickle."""
 
     async def __call__(self, prompt: Any, rollout: Any) -> Any:
         return prompt

@@ -52,7 +52,7 @@ class Observed:
         self._error: BaseException | None = None
 
     async def observed(self, state: str) -> None:
-        """Stay in a state, of which the program says when it is there, until it was observed."""
+        """Report that the program is in a state, and stay there until the test has observed it."""
         gate = Gate()
         self._states.put((state, gate))
         if isinstance(self.world, ThreadWorld):

@@ -431,7 +431,7 @@ def interrupt_each_withdrawal(queue: Any, pipe: Any) -> None:
     pipe.recv()
 
 
-def test_the_next_call_ends_one_whose_withdrawals_were_all_interrupted(child: Start) -> None:
+def test_the_next_call_withdraws_an_interrupted_one(child: Start) -> None:
     queue = sync.FIFOQueue(3).share()
     other = child(interrupt_each_withdrawal, queue, talks=True)
     other.reported()
