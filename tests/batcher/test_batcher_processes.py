@@ -47,10 +47,10 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 def nothing_is_left() -> Iterator[None]:
     """No process, no thread of ours, no shared memory and no open file outlives a test."""
     start_the_forkserver()
-    files, shared = open_files(), shared_memory()
+    files, shared, threads = open_files(), shared_memory(), {*threading.enumerate()}
     yield
     spin_until(lambda: not pids())
-    spin_until(lambda: not [t for t in threading.enumerate() if "Batcher" in t.name])
+    spin_until(lambda: not [t for t in {*threading.enumerate()} - threads if "Batcher" in t.name])
     gc.collect()
     assert shared_memory() <= shared
     assert open_files() <= files

@@ -157,6 +157,8 @@ def test_while_all_wait(world: World, where: str | None, tmp_path: Path) -> None
                 await observer.observed(STATES[1])
             evaluating = world.spawn(trainer.evaluate, ["q"])
             taking = world.spawn(trainer.get)
+            # All but what is held has ended, for the pause that follows lets nothing else begin.
+            await world.until(lambda: rollouts.statistics().ready == 5)
             await world.until(lambda: rollouts.statistics().running == 1 + 2)
             await world.until(lambda: rollouts._core.waiting_takers())
             publishing = world.spawn(trainer.publish_drained)

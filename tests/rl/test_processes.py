@@ -56,9 +56,10 @@ def nothing_is_left() -> Iterator[None]:
     """No process, no thread of ours, no shared memory and no open file outlives a test."""
     start_the_forkserver()
     files, shared, processes = open_files(), shared_memory(), {*pids()}
+    before = {*threading.enumerate()}
     yield
     spin_until(lambda: {*pids()} <= processes)
-    spin_until(lambda: not [t for t in threading.enumerate() if "Rollout" in t.name])
+    spin_until(lambda: not [t for t in {*threading.enumerate()} - before if "Rollout" in t.name])
     gc.collect()
     assert shared_memory() <= shared
     assert open_files() <= files
