@@ -1,12 +1,12 @@
 """Rows 51 to 58: a queue and a batcher that the processes of one machine share.
 
 Elements go from the process that has the queue to another one. The peer is `multiprocessing.Queue`,
-whose reader shares a pipe: it owes nobody an order, a cancellation, or what a dead reader had. Large
-arrays have two more. One is what is written by hand: a segment of `multiprocessing.shared_memory`
-for each array, whose name goes through a queue. The other is the limit: shared memory that both
-sides know, with two semaphores; nobody asks for an element, and nobody answers. At each, who puts an
-array in copies it there, and who takes it out gets a copy, as at a queue. Both sides take what the
-other process puts in meanwhile.
+whose reader shares a pipe: it owes nobody an order, a cancellation, or what a dead reader had.
+Large arrays have two more. One is what is written by hand: a segment of `shared_memory` for each
+array, whose name goes through a queue. The other is the limit: memory that both sides know, with
+two semaphores; nobody asks for an element, and nobody answers. At each, who puts an array in copies
+it there, and who takes it out gets a copy, as at a queue. Both sides take what the other process
+puts in meanwhile.
 """
 
 from __future__ import annotations
