@@ -1102,6 +1102,7 @@ class RemoteMachine:
         self._rooms: deque[Room] = deque()
         # The presences of callers that have left, as weak references.
         self._abandoned: deque[object] = deque()
+        self._withdrawn_leases: deque[AttemptCall] = deque()  # which the owner may not know yet
         self._read_row: Callable[[Columns, int], Row] | None = None
         self._unanswered = 0  # bytes of enqueues that the owner has not answered
         self._silent_until = 0.0  # until when the owner is not asked again for a report
@@ -1133,6 +1134,7 @@ class RemoteMachine:
         self._calls = {}
         self._connection = None
         self._rooms, self._unanswered, self._abandoned = deque(), 0, deque()
+        self._withdrawn_leases = deque()
 
     def end_error(self, attempt: Attempt | None) -> BaseException:
         """Make the error of a call that the owner does not answer, since it has ended."""
@@ -1202,6 +1204,8 @@ class RemoteMachine:
             return ()
         if self._abandoned:
             self._end_abandoned()
+        if self._withdrawn_leases:
+            self._give_back()
         kind, body, size = self._message(connection, attempt, max_wait, may_wait)
         sleeper = CallerWaker(connection) if waker is None else waker
         attempt.waker = sleeper
@@ -1611,12 +1615,22 @@ class RemoteMachine:
                 attempt.done = getattr(failure_in(call.body), "enqueued", 0)
 
     def withdraw_leases(self, attempts: Iterable[Attempt]) -> Collection[Waker]:
-        calls = []
         for attempt in attempts:
             call = self._calls.pop(attempt, None)
             if call is not None and attempt.state is GRANTED:
                 attempt.state = WITHDRAWN
-                calls.append(call)
+                self._withdrawn_leases.append(call)
+        if self._withdrawn_leases:
+            self._give_back()
+        return ()
+
+    def _give_back(self) -> None:
+        """Give withdrawn leases back, and wait until the owner has them.
+
+        A signal handler may interrupt this. Then the next call comes here again, and what the owner
+        has already does no harm.
+        """
+        calls = list(self._withdrawn_leases)
         for connection in {call.connection for call in calls}:
             numbers = [call.number for call in calls if call.connection is connection]
             try:
@@ -1627,7 +1641,9 @@ class RemoteMachine:
                 pass  # they have gone with the owner
             for number in numbers:
                 connection.settle(number)
-        return ()
+        for call in calls:
+            with suppress(ValueError):  # another thread has given it back, too
+                self._withdrawn_leases.remove(call)
 
     def commit_leases(self, attempts: Iterable[Attempt]) -> Collection[Waker]:
         for attempt in attempts:
