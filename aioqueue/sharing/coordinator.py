@@ -27,6 +27,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from multiprocessing import util
+from multiprocessing.process import BaseProcess, current_process, parent_process
 from time import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -782,7 +784,9 @@ class ProcessCore(ProcessMember):
         self.watch.elsewhere = Elsewhere(self)
         self.connection = ProcessConnection(shared, options.label, self)
         self.connection.start()
-        weakref.finalize(self, self.connection.leave)
+        leaving = weakref.finalize(self, self.connection.leave)
+        # Since Python 3.13, what a started process does at its exit comes before `_end_members`.
+        leaving.atexit = _process_if_started() is None
         self.connection.answer_questions()
         # A stop from before is known once this process and the owner have heard of each other.
         self.settle()
@@ -876,16 +880,43 @@ def _end_with_process(core: ProcessCore) -> None:
     if PROCESS.number in _registered_in:
         return
     _registered_in[:] = [PROCESS.number]
-    atexit.register(_at_exit)
-    # A process that `multiprocessing` has started calls this, and not what `atexit` knows. It calls
-    # it in the course of the exception that ends the process.
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None:
+    started = _process_if_started()
+    if started is None:
+        atexit.register(_at_exit)
+    else:
+        started.name = _NameOfProcess(started.name)
         util.Finalize(None, _end_members, exitpriority=_FINALIZER)
+
+
+def _process_if_started() -> BaseProcess | None:
+    """Return this process if `multiprocessing` has started it, and handles what ends it."""
+    return current_process() if parent_process() is not None else None
 
 
 _FINALIZER: Final = -10
 """After the finalizers of users, and of queues of `multiprocessing`, which send what they have."""
+
+
+class _NameOfProcess(str):
+    """The name of a process that `multiprocessing` has started. It notes what ends the process.
+
+    Up to some version of Python 3.12, finalizers run in the course of that exception. Since then,
+    they run when it has been handled, and nothing has it any more. Where `multiprocessing` handles
+    it, it writes the name of the process.
+
+    Attributes:
+        end: the exception.
+    """
+
+    end: BaseException | None = None
+
+    def __str__(self) -> str:
+        if sys._getframe(1).f_globals.get("__name__") == "multiprocessing.process":
+            self.end = sys.exc_info()[1]
+        return str.__str__(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str.__str__(self),)  # others need only the name
 
 
 def _at_exit() -> None:
@@ -897,6 +928,8 @@ def _at_exit() -> None:
 
 def _end_members(error: BaseException | None = None) -> None:
     error = error or sys.exc_info()[1]
+    if error is None and (started := _process_if_started()) is not None:
+        error = getattr(started.name, "end", None)
     for core in list(_members):
         core.end_process(error)
     _members.clear()
