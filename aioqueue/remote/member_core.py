@@ -271,7 +271,11 @@ class MemberCore(CoordinatorCore):
         # Now rather than when it was registered: a thread may be started later than that, and only
         # a running one can be waited for.
         for worker in unobserved:
-            when_all_ended([worker], self.connection.schedule_report)
+            try:
+                when_all_ended([worker], self.connection.schedule_report)
+            except RuntimeError:  # the system has no thread that waits for it: later, it may have
+                self._observed.discard(worker)
+                self.connection.report_again()
         return report
 
     def _described(self, workers: Mapping[int, Worker]) -> Iterable[ActiveWorker]:

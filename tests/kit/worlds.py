@@ -85,7 +85,7 @@ STRUCTURED = np.dtype([("id", "int64"), ("weight", "float32")])
 """Scalars of which NumPy gives views."""
 _LARGE_KINDS = ("large", "large-shuffle")
 
-PATIENCE = 20.0
+PATIENCE = 3.0
 """Seconds after which a state that was waited for is taken never to come."""
 
 
@@ -374,6 +374,7 @@ class ThreadWorld(World):
             for operation in self._operations:
                 operation.thread.join(PATIENCE)
                 assert operation.done, "an operation outlived its queue"
+            self._operations.clear()  # the fixture of this world lives longer than the test
 
     async def until(self, condition: Callable[[], object]) -> None:
         spin_until(condition)

@@ -75,7 +75,7 @@ def cases() -> Any:
     turns = itertools.count()
     for parameter, world in itertools.product(BODIES, PROCESS_WORLDS):
         body: Body = parameter.values[0]
-        if body.needs_tasks and world is ThreadProcessWorld:
+        if not body.fits(world):
             continue
         kinds = KINDS if "kind" in body.parameters and world is PROCESS_WORLDS[0] else KINDS[:1]
         for kind in kinds:
