@@ -245,11 +245,18 @@ class TestJoin:
             coord = sync.Coordinator()
             with pytest.raises(RuntimeError, match=r"use `await coord\.aio\.wait_for_stop\("):
                 coord.wait_for_stop()
-            coord.join()  # there is nothing to wait for
             with pytest.raises(RuntimeError, match=r"use `await coord\.aio\.join\("):
                 coord.join([thread()])
             coord.request_stop()
             assert coord.wait_for_stop() is True
+
+        task_world.run(body)
+
+    def test_blocking_in_a_running_event_loop_where_nothing_is_to_wait_for(
+        self, task_world: TaskWorld
+    ) -> None:
+        async def body() -> None:
+            sync.Coordinator().join()
 
         task_world.run(body)
 

@@ -87,7 +87,10 @@ def bodies_of(
                 if missing or (in_worlds_only and not body.is_in_world):
                     continue
                 number = f"-{place}" if values else ""
-                yield pytest.param(body, id=f"{f'{name}.' if name else ''}{test}{number}")
+                skips = [mark for mark in marks if mark.name in ("skip", "skipif")]
+                yield pytest.param(
+                    body, id=f"{f'{name}.' if name else ''}{test}{number}", marks=skips
+                )
 
 
 def _parameters(marks: list[pytest.Mark]) -> Iterator[dict[str, Any]]:

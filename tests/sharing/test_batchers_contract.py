@@ -96,7 +96,13 @@ def cases() -> Any:
             continue
         if model != MODELS[0] and not {"model", "model_here"} & {*body.parameters}:
             continue
-        yield pytest.param(world, body, model, id=f"{parameter.id}-{world.name}-{model}")
+        yield pytest.param(
+            world,
+            body,
+            model,
+            id=f"{parameter.id}-{world.name}-{model}",
+            marks=parameter.marks,
+        )
 
 
 def test_what_is_left_out_is_there() -> None:

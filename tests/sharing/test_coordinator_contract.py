@@ -90,6 +90,9 @@ MODULES = (
 )
 LEFT_OUT: dict[str, set[str]] = {
     "the text of a handle also says who shares it: see `test_coordinator.py`": {"test_repr"},
+    "a join asks the other processes first, so it always has to wait": {
+        "test_blocking_in_a_running_event_loop_where_nothing_is_to_wait_for",
+    },
     "a handle has threads of its own, which also wait for registered threads": {
         "test_it_starts_no_thread",
         "test_daemons_get_a_moment_to_end",
@@ -131,7 +134,7 @@ def cases() -> Iterator[Any]:
         worlds = [world for world in PROCESS_WORLDS if body.fits(world)]
         for world in worlds if body.is_in_world else worlds[:1]:
             is_usual = next(turns) % len(PROCESS_WORLDS) == 0
-            marks = () if is_usual else pytest.mark.long
+            marks = [*parameter.marks, *([] if is_usual else [pytest.mark.long])]
             yield pytest.param(world, body, id=f"{parameter.id}-{world.name}", marks=marks)
 
 

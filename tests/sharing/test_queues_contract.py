@@ -82,7 +82,7 @@ def cases() -> Any:
             name = f"{world.name}-{kind.name}" if len(kinds) > 1 else world.name
             # Threads, and each kind of queue on asyncio in turn, show nearly all.
             is_usual = world is ThreadProcessWorld or next(turns) % (4 * len(PROCESS_WORLDS)) == 0
-            marks = () if is_usual else pytest.mark.long
+            marks = [*parameter.marks, *([] if is_usual else [pytest.mark.long])]
             yield pytest.param(world, body, kind, id=f"{parameter.id}-{name}", marks=marks)
 
 
