@@ -15,6 +15,7 @@ import pytest
 from tests.kit.worlds import AsyncioWorld, Kind, TaskWorld, World
 
 WORLD_NAMES = ("world", "task_world", "loop_world")
+_KEPT_MARKS = ("filterwarnings", "skip", "skipif", "timeout")
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,9 @@ def bodies_of(
                 if missing or (in_worlds_only and not body.is_in_world):
                     continue
                 number = f"-{place}" if values else ""
-                skips = [mark for mark in marks if mark.name in ("skip", "skipif")]
+                kept = [mark for mark in marks if mark.name in _KEPT_MARKS]
                 yield pytest.param(
-                    body, id=f"{f'{name}.' if name else ''}{test}{number}", marks=skips
+                    body, id=f"{f'{name}.' if name else ''}{test}{number}", marks=kept
                 )
 
 

@@ -85,7 +85,7 @@ STRUCTURED = np.dtype([("id", "int64"), ("weight", "float32")])
 """Scalars of which NumPy gives views."""
 _LARGE_KINDS = ("large", "large-shuffle")
 
-PATIENCE = 3.0
+PATIENCE = 20.0
 """Seconds after which a state that was waited for is taken never to come."""
 
 
@@ -308,7 +308,10 @@ class TrioWorld(TaskWorld):
                 nursery.cancel_scope.cancel()
             await test.result()
 
-        trio.run(main)
+        try:
+            trio.run(main)
+        finally:
+            del self._nursery  # the fixture of this world lives longer than the test
 
     def spawn(self, method: Method, *arguments: Any, **options: Any) -> TaskOperation:
         operation = _TrioOperation()
