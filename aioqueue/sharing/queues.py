@@ -812,6 +812,7 @@ class QueueService:
         """Begin another dequeue of the same caller; return it if it gets rows without waiting."""
         take.owner, take.began = model.owner, model.began
         wakers += self.machine.begin(take, None)
+        self.machine.count_wait(take, 0.0)
         return take if take.state is GRANTED else None
 
     def acknowledge(self, client: ConnectedClient, number: int) -> None:

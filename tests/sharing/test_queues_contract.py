@@ -49,6 +49,7 @@ LEFT_OUT: dict[str, set[str]] = {
     "cancellations of one turn of the loop reach the owner one after the other": {
         "test_the_next_in_line_is_served",
     },
+    "an answer takes more than one turn of the loop": {"test_tasks_see_the_same"},
     "the owner checks how much a batch can have, when it is asked for one": {
         "test_more_than_a_priority_queue_can_hold",
     },

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import aioqueue
 from aioqueue import sync
 from aioqueue.core.fast_path import NOTHING
 from aioqueue.core.storage.objects import ObjectStorage
@@ -20,6 +21,8 @@ from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.sharing import sealing
 from aioqueue.sharing.queues import take_plain
 from aioqueue.sharing.sealing import Sealed
+from tests.kit import owners
+from tests.kit.owners import InAnotherProcess
 from tests.kit.sharing import Child
 from tests.kit.worlds import spin_until
 
@@ -207,11 +210,11 @@ def test_what_was_in_before_and_cannot_be_pickled_blocks_nobody(
     get it, too, in order."""
     locks = [threading.Lock(), threading.Lock()]
     queue = KINDS[kind](name="jobs")
-    things = [["a"], locks[0], ["b"], ["c"], locks[1], ["d"]]  # lists are no plain rows of a tree
+    things = [[["a"]], locks[0], [["b"]], [["c"]], locks[1], [["d"]]]
     for place, thing in enumerate(things):
         queue.enqueue(element_of(kind, place, thing))
     found, errors = child(take_each, queue.share(), kind, size).result()
-    assert sorted(found) == [["a"], ["b"], ["c"], ["d"]]
+    assert sorted(found) == [[["a"]], [["b"]], [["c"]], [["d"]]]
     if kind != "shuffle":
         assert found == sorted(found)
     assert all("an object of lock in" in one and "'jobs'" in one for one in errors)
@@ -225,6 +228,41 @@ def test_what_was_in_before_and_cannot_be_pickled_blocks_nobody(
     queue.enqueue(element_of(kind, 0, ["next"]))
     got = child(take, queue).result()
     assert objects_of(kind, ([got[0]],) if kind == "components" else [got]) == [["next"]]
+
+
+def queue_with_a_lock() -> Any:
+    """In another process: a queue whose first element cannot be pickled."""
+    queue = aioqueue.FIFOQueue[Any](5)
+    owners._made.append(queue)
+    queue.enqueue_nowait(threading.Lock())
+    queue.enqueue_nowait("next")
+    return queue.share()
+
+
+def type_of_next(queue: Any) -> str:
+    return type(queue.dequeue_nowait()).__name__
+
+
+@pytest.mark.slow(but="asyncio-process")
+def test_in_each_world(process_world: InAnotherProcess) -> None:
+    owner = process_world.owner
+    handle = owner.call(queue_with_a_lock)
+    queue: Any = process_world._made(handle)
+
+    async def body() -> None:
+        with pytest.raises(TypeError, match="cannot pickle") as error:
+            await queue.dequeue()
+        assert f"an object of lock in FIFOQueue '{handle.name}'" in error.value.__notes__[-1]
+        assert await queue.dequeue() == "next"
+        with pytest.raises(TypeError, match="cannot pickle"):
+            await queue.dequeue()  # there is nothing else
+        assert owner.call(type_of_next, handle) == "lock"
+        waiting = process_world.spawn(queue.dequeue)
+        await process_world.until(lambda: queue.statistics().waiting_dequeues == 1)
+        await queue.enqueue("last")
+        assert await waiting.result() == "last"
+
+    process_world.run(body)
 
 
 def take_exactly(queue: Any, n: int) -> Any:
@@ -242,32 +280,32 @@ def test_a_whole_batch_behind_what_cannot_be_pickled(child: Start) -> None:
     assert queue.size() == 1
 
 
+class WaitsAndFails:
+    """An object whose pickling fails, once another thread lets it."""
+
+    may_continue = threading.Event()
+
+    def __reduce__(self) -> Any:
+        WaitsAndFails.may_continue.wait(20)
+        raise ValueError("not now")
+
+
 def test_a_local_caller_that_waits_gets_what_cannot_be_pickled(child: Start) -> None:
     """It goes back to the front, so it is for the next in line that can have it."""
     queue = sync.FIFOQueue[Any](9)
-    Slow.may_continue.clear()
     queue.enqueue(WaitsAndFails())
-    name, notes = "", []
     taking = child(take, queue.share())
     spin_until(lambda: queue.statistics().granted == 1)
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(queue.dequeue()))
     thread.start()
     spin_until(lambda: queue.statistics().waiting_dequeues == 1)
-    Slow.may_continue.set()
+    WaitsAndFails.may_continue.set()
     name, notes = taking.result()
     thread.join()
     assert name == "ValueError"
     assert "an object of WaitsAndFails" in notes[-1]
     assert type(found[0]) is WaitsAndFails
-
-
-class WaitsAndFails:
-    """An object whose pickling fails, once another thread lets it."""
-
-    def __reduce__(self) -> Any:
-        Slow.may_continue.wait(20)
-        raise ValueError("not now")
 
 
 def test_an_element_that_no_process_can_unpickle_is_set_aside(
