@@ -58,7 +58,7 @@ SECTIONS = {
     "Input pipelines": (9, 10, 11, 12, 17, 18, 19, 24, 26, 40, 43, 44, 45, 49),
     "Files": (48, 50),
     "PyTorch's DataLoader": (25,),
-    "Processes of one machine": (51, 52, 53, 54, 55, 56, 57),
+    "Processes of one machine": (51, 52, 53, 54, 55, 56, 57, 58),
     "Ray clusters": (30, 31, 32, 33, 34),
     "Monitoring": (35, 36, 37, 38, 46),
     "Resuming": (39,),

@@ -1,10 +1,12 @@
-"""Rows 51 to 57: a queue and a batcher that the processes of one machine share.
+"""Rows 51 to 58: a queue and a batcher that the processes of one machine share.
 
 Elements go from the process that has the queue to another one. The peer is `multiprocessing.Queue`,
-whose reader shares a pipe: it owes nobody an order, a cancellation, or what a dead reader had. The
-limit for large arrays is shared memory that both sides know, with two semaphores: who puts an array
-in copies it there, and who takes it out gets a copy, as at a queue; nobody asks for an element, and
-nobody answers. Both sides take what the other process puts in meanwhile.
+whose reader shares a pipe: it owes nobody an order, a cancellation, or what a dead reader had.
+Large arrays have two more. One is what is written by hand: a segment of `shared_memory` for each
+array, whose name goes through a queue. The other is the limit: memory that both sides know, with
+two semaphores; nobody asks for an element, and nobody answers. At each, who puts an array in copies
+it there, and who takes it out gets a copy, as at a queue. Both sides take what the other process
+puts in meanwhile.
 """
 
 from __future__ import annotations
@@ -80,6 +82,14 @@ def _in_batches(n: int, queue: Any, *_: Any) -> None:
 def _from_theirs(n: int, _: Any, theirs: Any, *__: Any) -> None:
     for _ in range(n):
         theirs.get()
+
+
+def _by_name(n: int, _: Any, names: Any, *__: Any) -> None:
+    for _ in range(n):
+        memory = shared_memory.SharedMemory(names.get())
+        np.ndarray(LARGE, np.float64, memory.buf).copy()
+        memory.close()
+        memory.unlink()
 
 
 def _from_memory(n: int, _: Any, __: Any, name: str, full: Any, free: Any) -> None:
@@ -182,6 +192,12 @@ def _large(mode: Mode) -> Iterator[Comparison]:
     slots: Any = np.ndarray((SLOTS, *LARGE), np.float64, memory.buf)
     numbers = iter(range(1 << 60))
 
+    def put_by_name() -> None:
+        segment = shared_memory.SharedMemory(create=True, size=array.nbytes)
+        np.ndarray(LARGE, np.float64, segment.buf)[:] = array
+        segment.close()
+        theirs.put(segment.name)
+
     def put_in_memory() -> None:
         free.acquire()
         slots[next(numbers) % SLOTS] = array
@@ -201,11 +217,18 @@ def _large(mode: Mode) -> Iterator[Comparison]:
                 names=("aioqueue", "multiprocessing.Queue"),
             )
             yield compare(
-                Row("55", "arrays of 1 MiB to another process", "bare shared memory", 0.8),
+                Row("55", "arrays of 1 MiB to another process", "shared_memory by name", 0.8),
+                by_ours,
+                lambda: _taken(beside, _by_name, count, put_by_name),
+                mode,
+                names=("aioqueue", "shared_memory"),
+            )
+            yield compare(
+                Row("58", "arrays of 1 MiB to another process", "memory that both know", 0.8),
                 by_ours,
                 lambda: _taken(beside, _from_memory, count // SLOTS * SLOTS, put_in_memory),
                 mode,
-                names=("aioqueue", "shared_memory"),
+                names=("aioqueue", "two semaphores"),
             )
     finally:
         slots = None  # a view of the memory that is closed

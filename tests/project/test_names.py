@@ -39,6 +39,7 @@ CROSS_CUTTING = {
     "rl/test_nothing_polls.py": "no thread of any process wakes up while all wait",
     "sinks/test_formats.py": "each sink beside the reader of its format, and beside other programs",
     "sinks/test_there_and_back.py": "one table of values for all sinks and the cache",
+    "torch/test_shared_queues.py": "what is shared, in processes that PyTorch's launchers start",
 }
 """Test files of no single file of their room, and what they are about."""
 

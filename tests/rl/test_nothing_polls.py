@@ -279,6 +279,8 @@ def test_trainers_in_another_process(world: World) -> None:
         engine = Engine(world, holds=lambda prompt, rollout: prompt == "q" or prompt > 1)
         async with generating(world, rollouts, engine):
             (await Trainer(world, rollouts).get()).done()
+            # Else an evaluation takes some of the places, and the pause lets nothing else begin.
+            await world.until(lambda: rollouts.statistics().running == 8)
             trainer.pipe.send("begin")
             await world.until(lambda: len(rollouts._core.takers) == 2)
             await world.until(lambda: rollouts.statistics().evaluating == 2)
