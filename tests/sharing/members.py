@@ -175,7 +175,7 @@ def work_while_no_thread_can_be_started(coord: Any, report: Callable[[Any], Any]
     ending = threading.Event()
     worker = threading.Thread(target=ending.wait, args=(PATIENCE,), name="worker")
     worker.start()
-    threading.Thread.start = start_others  # type: ignore[method-assign]
+    threading.Thread.start = start_others  # type: ignore[assignment, method-assign]
     coord.register(worker)
     assert refused.wait(PATIENCE)
     threading.Thread.start = start  # type: ignore[method-assign]
