@@ -768,7 +768,7 @@ class QueueService:
 
         Args:
             take: the dequeue.
-            wakers: is extended by whom to wake.
+            wakers: extended with those to wake.
 
         Returns:
             Another dequeue in its place, and why its rows could not be pickled; no dequeue if there
@@ -1022,7 +1022,7 @@ class _PicklingFailure(NamedTuple):
 
 
 def _unpicklable_row(rows: list[list[Any]]) -> tuple[int, list[Any]]:
-    """Return the first row with objects that cannot be pickled, and those; -1 if there is none."""
+    """Return the first row with objects that cannot be pickled, and those; -1 if each can be."""
     for index, row in enumerate(rows):
         things = [thing for thing in row if not _can_be_pickled(thing)]
         if things:

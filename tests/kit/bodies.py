@@ -38,7 +38,7 @@ class Body:
 
     @property
     def is_in_world(self) -> bool:
-        """Whether it is told where to run; else it runs where it says itself."""
+        """Whether a parameter decides where it runs; otherwise the test does."""
         return bool({*self.parameters} & {*WORLD_NAMES})
 
     def fits(self, world: type[World]) -> bool:

@@ -517,7 +517,7 @@ def test_it_is_itself_where_it_is_unpickled_at_home(coord: Any) -> None:
     assert coord.share() is coord
 
 
-def test_both_faces_of_a_handle_say_who_shares_it(owner: Owner) -> None:
+def test_the_text_of_both_faces_of_a_handle_has_its_owner(owner: Owner) -> None:
     handle = owner.make("Coordinator")
     assert repr(handle) == f"<aioqueue.Coordinator shared by process {owner.pid}>"
     where = f"shared by process {owner.pid}>"

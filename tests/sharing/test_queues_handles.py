@@ -536,7 +536,7 @@ def test_an_object_that_has_the_name_already_may_be_shared_by_it_again() -> None
         assert sync.connect(name) is queue
 
 
-def test_who_waits_at_a_handle_is_known_to_its_owner(owner: Owner) -> None:
+def test_helpers_that_wait_for_callers_refuse_handles(owner: Owner) -> None:
     handle = owner.make("FIFOQueue", 1)
     with pytest.raises(InvalidArgumentError, match="expected a queue of this process"):
         wait_until_waiting(handle, dequeues=1)

@@ -203,7 +203,7 @@ def take_each(queue: Any, kind: str, size: int) -> Any:
 
 @pytest.mark.parametrize("size", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_in_before_and_cannot_be_pickled_blocks_nobody(
+def test_what_was_in_before_and_cannot_be_pickled_keeps_its_place(
     child: Start, kind: str, size: int
 ) -> None:
     """Each such element fails one dequeue of a handle. Others get what is behind, and local callers
