@@ -394,7 +394,7 @@ async def until_waiting(queue: QueueFace, *, enqueues: int = 0, dequeues: int = 
     It returns as soon as the last of them is in line, in whatever task or thread.
 
     Args:
-        queue: any queue, as either of its faces.
+        queue: any queue that this process owns, as either of its faces.
         enqueues: how many enqueues must wait for room, >= 0.
         dequeues: how many dequeues must wait for elements, >= 0.
 
@@ -420,7 +420,7 @@ def wait_until_waiting(
     """Wait until at least this many calls wait on a queue; the blocking form, for threads.
 
     Args:
-        queue: any queue, as either of its faces.
+        queue: any queue that this process owns, as either of its faces.
         enqueues: how many enqueues must wait for room, >= 0.
         dequeues: how many dequeues must wait for elements, >= 0.
         timeout: seconds to wait at most; ``None`` waits for ever.
@@ -459,6 +459,11 @@ class _WaitingCallers:
     def __init__(self, queue: QueueFace, enqueues: int, dequeues: int) -> None:
         if not isinstance(queue, QueueFace):
             raise InvalidArgumentError(f"queue: got {queue!r}; expected a queue of aioqueue")
+        if queue._core.whose:
+            raise InvalidArgumentError(
+                f"queue: got {queue!r}; expected a queue of this process: its owner alone sees who"
+                " waits there, so call this in that process, or look at queue.statistics() here"
+            )
         self._machine = queue._machine
         self._enqueues = checked_count(enqueues, "enqueues")
         self._dequeues = checked_count(dequeues, "dequeues")

@@ -261,7 +261,8 @@ class CoordinatorFace(CoordinatorMethods):
             return f"<{type(self).__module__}.{type(self).__name__} of another process>"
         state = "joined" if core.joined else "stopped" if core.should_stop() else "running"
         failures = counted(len(core.failures()), "failure")
-        return f"<{type(self).__module__}.{type(self).__name__} {state}, {failures}>"
+        origin = "" if core.shared is None else core.shared.origin
+        return f"<{type(self).__module__}.{type(self).__name__} {state}, {failures}{origin}>"
 
     @property
     def joined(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aioqueue.base.tracebacks import shorten, text_of
-from aioqueue.errors import SENT_AS, PickledByParts, describe_exception, set_cause
+from aioqueue.errors import SENT_AS, OutOfRangeError, PickledByParts, describe_exception, set_cause
 from aioqueue.processes.fork_server.bootstrap import is_daemonic, refused_children
 
 _PLACE: Final = "in a worker process"
@@ -55,10 +55,26 @@ def message_of_failure(
             if type(arrived) is type(error) and describe_exception(arrived) == describe_exception(
                 error
             ):
-                return pickle.dumps((pickled, text, name))
+                break
         except Exception:
             continue
-    return pickle.dumps((dumps(RuntimeError(describe_exception(error))), text, name))
+    else:
+        pickled = dumps(RuntimeError(describe_exception(error)))
+    return pickle.dumps((pickled, text, name, _name_behind(error)))
+
+
+def _name_behind(error: BaseException) -> str | None:
+    """Return the name of the failure behind the end of a queue, through a chain of such ends.
+
+    An exception arrives without its causes, but a coordinator has to know that this end is only a
+    consequence: otherwise it would report the failure twice.
+    """
+    if not isinstance(error, OutOfRangeError):
+        return None
+    cause = error.__cause__
+    while isinstance(cause, OutOfRangeError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    return None if cause is None or isinstance(cause, OutOfRangeError) else name_for_sending(cause)
 
 
 _MULTIPROCESSING: Final = "daemonic processes are not allowed to have children"
@@ -78,7 +94,7 @@ def failure_of_message(
     message: bytes, place: str = _PLACE, loads: Callable[[bytes], Any] = pickle.loads
 ) -> Exception:
     """Unpickle a failure that a worker has reported; its cause shows the traceback there."""
-    pickled, text, name = pickle.loads(message)
+    pickled, text, name, name_behind = pickle.loads(message)
     error: Exception
     try:
         error = loads(pickled)
@@ -87,5 +103,8 @@ def failure_of_message(
     except Exception as unpickling:  # its class exists only in the worker, for example
         error = RuntimeError(f"a failure that cannot be unpickled here: {unpickling}")
     name_for_sending(error, name)
-    set_cause(error, RemoteTraceback(text, place))
+    traceback = RemoteTraceback(text, place)
+    if name_behind is not None:
+        name_for_sending(traceback, name_behind)  # it stands for the causes, which stay there
+    set_cause(error, traceback)
     return error

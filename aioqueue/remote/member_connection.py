@@ -7,6 +7,7 @@ A caller that stops (in a signal handler, say) only leaves a message for this th
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 from collections.abc import Callable
@@ -20,6 +21,9 @@ from aioqueue.remote.members import News
 
 _ACKNOWLEDGED_SECONDS: Final = 5.0
 """How long a failing worker waits at most until the register has its failure."""
+
+_AGAIN_SECONDS: Final = 1.0
+"""How long after a report that could not do all that it should the next one is made."""
 
 
 class CoordinatorView(Protocol):
@@ -55,6 +59,7 @@ class MemberConnection:
         self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._pending: dict[object, Callable[[Any], object]] = {}  # calls without an answer
         self._is_report_scheduled = False
+        self._report_at: float | None = None  # when to report, even if nothing has changed
         self._has_thread_ended = False
         self._acknowledged = 0  # failures that the register has
         self._waiting: dict[threading.Event, int] = {}  # each event waits for this many
@@ -172,14 +177,15 @@ class MemberConnection:
     # In the thread of the connection.
 
     def _run(self) -> None:
+        self._report_at = self._next_report()
         self._request_news()
         self._send_report()
-        next_report = self._next_report()
         while self.is_connected():
+            at = self._report_at
             try:
-                call = self._inbox.get(timeout=next_report and max(0.0, next_report - monotonic()))
+                call = self._inbox.get(timeout=None if at is None else max(0.0, at - monotonic()))
             except queue.Empty:
-                next_report = self._next_report()
+                self._report_at = self._next_report()
                 call = self._send_report
             if call is None:
                 break
@@ -203,6 +209,10 @@ class MemberConnection:
                 call = self._inbox.get_nowait()
                 if call is not None:
                     call()
+
+    def report_again(self) -> None:
+        """Report again after a moment, because a report could not do all that it should."""
+        self._report_at = min(self._report_at or math.inf, monotonic() + _AGAIN_SECONDS)
 
     def _next_report(self) -> float | None:
         return None if self.report_seconds is None else monotonic() + self.report_seconds

@@ -12,13 +12,14 @@ from typing import Any, Final
 from aioqueue.coordination.coordinator_core import BLOCK_NAME, CoordinatorCore
 from aioqueue.coordination.workers import Worker, current_worker_name, when_all_ended
 from aioqueue.core.elements.values import is_iterable
-from aioqueue.errors import set_cause
+from aioqueue.errors import sent_as, set_cause
 from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.remote.failures import has_frames, sendable
 from aioqueue.remote.member_connection import MemberConnection
 from aioqueue.remote.members import ActiveWorker, Failure, News, ProgramReport
 from aioqueue.system.locks import call_with_lock
 from aioqueue.worlds.scopes import Gate
+from aioqueue.worlds.waker import AsyncWaker
 
 _log = logging.getLogger("aioqueue")
 
@@ -26,6 +27,17 @@ _UNKNOWN: Final = -1
 """The run of a program that has no news yet."""
 
 _Waits = Generator[tuple[Gate, float | None], None, None]
+
+
+class _Answer(Gate):
+    """Opened by an answer of the register.
+
+    A join that begins after the stop, in the clean-up of a worker, finds all others ended and does
+    not wait. Here it has to ask first, so the stop does not end this wait.
+    """
+
+    async def wait(self, waker: AsyncWaker, *, until_stop: bool = False) -> None:
+        await super().wait(waker)
 
 
 class MemberCore(CoordinatorCore):
@@ -57,7 +69,9 @@ class MemberCore(CoordinatorCore):
         self._first_run = 0  # news of earlier runs is ignored
         self._number = 0  # of the next report
         self._seen = 0  # number of the failures of all programs that are seen here
-        self._shared: list[BaseException] = []  # failures that the register has or will get
+        # The names (`sent_as`) of the failures that the register has or will get. The failures have
+        # the frames of blocks, which have this coordinator: that would be a reference cycle.
+        self._shared: set[str | None] = set()
         self._local_failures: list[Failure] = []  # those of them from this program
         self._local_stopped_by: str | None = None
         self._active_workers: list[ActiveWorker] = []
@@ -139,10 +153,9 @@ class MemberCore(CoordinatorCore):
         # The core may have refused it, as when a join has ended. One in `_shared` came from another
         # program, or was sent before: to send it again would count it twice.
         is_recorded = any(error is known for known in self._failures)
-        if failure is None or not is_recorded or any(error is known for known in self._shared):
+        if error is None or failure is None or not is_recorded or sent_as(error) in self._shared:
             return 0
-        assert error is not None
-        self._shared.append(error)
+        self._shared.add(sent_as(error))
         self._local_failures.append(failure)
         return len(self._local_failures)
 
@@ -161,7 +174,7 @@ class MemberCore(CoordinatorCore):
 
     def _reset(self) -> None:
         self._seen = 0
-        self._shared, self._local_failures = [], []
+        self._shared, self._local_failures = set(), []
         self._local_stopped_by = None
         self.connection.reset()
 
@@ -225,7 +238,7 @@ class MemberCore(CoordinatorCore):
 
     def _find_other_workers(self, key: str, other_workers: list[OtherProgramWorker]) -> _Waits:
         """Ask for the workers of other programs, once the register knows that this one joins."""
-        found = Gate()
+        found = _Answer()
 
         def on_workers(workers: list[ActiveWorker] | None) -> None:
             known_keys = self.remote_keys() | {key}
@@ -241,7 +254,7 @@ class MemberCore(CoordinatorCore):
 
     def _wait_after_workers(self) -> _Waits:
         """Wait for reports in flight, after all workers have ended."""
-        settled = Gate()
+        settled = _Answer()
         self.connection.call_when_settled(settled.open)
         yield settled, None
 
@@ -271,7 +284,11 @@ class MemberCore(CoordinatorCore):
         # Now rather than when it was registered: a thread may be started later than that, and only
         # a running one can be waited for.
         for worker in unobserved:
-            when_all_ended([worker], self.connection.schedule_report)
+            try:
+                when_all_ended([worker], self.connection.schedule_report)
+            except RuntimeError:  # the system has no thread that waits for it: later, it may have
+                self._observed.discard(worker)
+                self.connection.report_again()
         return report
 
     def _described(self, workers: Mapping[int, Worker]) -> Iterable[ActiveWorker]:
@@ -325,7 +342,7 @@ class MemberCore(CoordinatorCore):
         if self._is_over():
             _log.error("worker %s failed after the join", worker, exc_info=error)
             return
-        self._shared.append(error)
+        self._shared.add(sent_as(error))
         with self._lock:
             self._record(error, worker)
         # Not `self.stop`, which would send it to the others again.

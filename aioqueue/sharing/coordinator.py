@@ -975,8 +975,7 @@ class SharedFace(_Face):
 
     def __repr__(self) -> str:
         if "_core" in vars(self):
-            text: str = super().__repr__()
-            return f"{text[:-1]}{shared_by(self._shared.address)}>"
+            return super().__repr__()
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return f"<{kind} shared by process {self._shared.address.pid}>"
 
@@ -1098,6 +1097,8 @@ class Sharing:
         )
         self.end: Callable[[], object] = bool
         """Shares it no longer: the other processes stop."""
+        self.origin = shared_by(at.address) if face is None else ""
+        """Who shares it, for the text of a face, if that is another process."""
         self._at = at
         self._options = options
 

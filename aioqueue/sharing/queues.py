@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import pickle
 import struct
 import weakref
@@ -17,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from threading import Thread, current_thread
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -166,6 +168,9 @@ class QueueDescription(NamedTuple):
 
 
 # The owner's side.
+
+_MOST_EXCHANGES: Final = 8
+"""How often a batch is exchanged at most. A shuffle may draw what cannot be pickled again."""
 
 
 class _Caller:
@@ -404,6 +409,8 @@ class QueueService:
         # Answers with objects that were put in before the queue was shared; the first one is being
         # pickled. Only the server's thread touches this.
         self._unpickled: deque[tuple[_RemoteCall, Any]] = deque()
+        # Those that could not be pickled, by identity, each with its failure. None come in later.
+        self._unpicklable: dict[int, tuple[Any, bytes]] = {}
         self._settled: list[_RemoteCall] = []  # acknowledged, and not committed yet
 
     @property
@@ -463,6 +470,8 @@ class QueueService:
         )
         if not self._has_clients:
             self._share_blocks()
+        if self._unpicklable and not self.machine.size and not self.machine.statistics().granted:
+            self._unpicklable.clear()  # callers of this process have taken them
         if single and self._blocks is not None and self._row_bytes >= LARGE:
             take.held.in_place = True
         self._begin(client, number, take, bool(flags & _NOWAIT))
@@ -621,32 +630,38 @@ class QueueService:
             del client.calls[number]
             client.fail(number, attempt.error)
         elif type(attempt) is Take:
-            try:
-                if self._blocks is not None and self._row_bytes * attempt.held.count >= LARGE:
-                    places = self._blocks.shared_rows(attempt.held)
-                    if places is not None:
-                        client.answer(number, answer_of(places))
-                        return
-                content = self._content_of(attempt)
-                if self._packer is not None:
-                    n = 1 if attempt.single else attempt.held.count
-                    packed = self._packer.packed(content, n)
-                    if packed is not None:
-                        client.answer(number, packed)
-                        return
-                if self._is_sealed(attempt, content):
-                    call.blocks = client.answer(number, _parts_of_object(content))
-                    return
-            except Exception as error:
-                self._refuse(call, error)
-                return
-            # It was put in before the queue was shared. To pickle it runs code of the user.
-            self._unpickled.append((call, content))
-            if len(self._unpickled) == 1:
-                self._pickle_next()
+            self._answer_with_rows(call, attempt)
         else:
             del client.calls[number]
             client.answer(number)
+
+    def _answer_with_rows(self, call: _RemoteCall, take: Take) -> None:
+        client, number = call.client, call.number
+        try:
+            if self._blocks is not None and self._row_bytes * take.held.count >= LARGE:
+                places = self._blocks.shared_rows(take.held)
+                if places is not None:
+                    client.answer(number, answer_of(places))
+                    return
+            content = self._content_of(take)
+            if self._packer is not None:
+                packed = self._packer.packed(content, 1 if take.single else take.held.count)
+                if packed is not None:
+                    client.answer(number, packed)
+                    return
+            if self._is_sealed(take, content):
+                call.blocks = client.answer(number, _parts_of_object(content))
+                return
+        except Exception as error:
+            self._refuse(call, error)
+            return
+        # It was put in before the queue was shared. To pickle it runs code of the user.
+        if self._unpicklable and self._failure_of(take):
+            self._skip_unpicklable(call)
+            return
+        self._unpickled.append((call, content))
+        if len(self._unpickled) == 1:
+            self._pickle_next()
 
     def _content_of(self, take: Take) -> Any:
         """Return the row or the columns that a dequeue holds, as its caller gets them."""
@@ -678,22 +693,35 @@ class QueueService:
 
     def _pickle_next(self) -> None:
         """Pickle one answer on a thread of its own, and continue with the next one."""
-        _, content = self._unpickled[0]
-        pickling = Thread(target=self._pickle, args=(content,), name="aioqueue-pickling")
+        call, content = self._unpickled[0]
+        rows = self._objects_in(call.attempt, content)
+        pickling = Thread(target=self._pickle, args=(content, rows), name="aioqueue-pickling")
         pickling.daemon = True
         pickling.start()
 
-    def _pickle(self, content: Any) -> None:
-        parts, failure = None, b""
+    def _objects_in(self, take: Any, content: Any) -> list[list[Any]]:
+        """Return the objects of each row of what a dequeue holds."""
+        if take.single:
+            return [self._spec.objects_of_row(content)]
+        objects: list[list[Any]] = self._spec.objects_of_columns(content)
+        return objects
+
+    def _pickle(self, content: Any, rows: list[list[Any]]) -> None:
+        parts, failure = None, _PicklingFailure(b"")
         try:
             parts = parts_of(content)
         except BaseException as error:
-            failure = _message_of_pickling(error, self.label)
+            index, things = _unpicklable_row(rows)
+            message = _message_of_pickling(error, self.label, index, things)
+            # It may be the memory of a moment that it lacks.
+            failure = _PicklingFailure(message, () if isinstance(error, MemoryError) else things)
         self.server.call_soon(partial(self._note_pickled, parts, failure))
 
-    def _note_pickled(self, parts: Parts | None, failure: bytes) -> None:
+    def _note_pickled(self, parts: Parts | None, failure: _PicklingFailure) -> None:
         call, _ = self._unpickled.popleft()
         client, number = call.client, call.number
+        for thing in failure.things:
+            self._unpicklable[id(thing)] = thing, failure.message
         if not client.has_left and client.calls.get(number) is call:  # else it was cancelled
             if parts is not None:
                 try:
@@ -701,11 +729,104 @@ class QueueService:
                 except Exception as error:
                     self._refuse(call, error)
             else:
-                # It goes back, or it would stay on lease for ever.
-                self._end_unreadable(call, -1, 0)
-                client.send(frames.FAILED, 0, number, failure)
+                self._fail_unpicklable(call, failure.message)
         if self._unpickled:
             self._pickle_next()
+
+    def _fail_unpicklable(self, call: _RemoteCall, message: bytes) -> None:
+        """Fail a dequeue of what cannot be pickled. That goes back, for callers of this process."""
+        self._end_call(call)
+        call.client.send(frames.FAILED, 0, call.number, message)
+
+    def _failure_of(self, take: Any) -> bytes:
+        """Return why rows that a dequeue holds cannot be pickled; empty if nobody has tried."""
+        rows = self._objects_in(take, self._content_of(take))
+        for thing in chain.from_iterable(rows):
+            # Another object may have its identity by now, if callers of this process have taken it.
+            known, message = self._unpicklable.get(id(thing), (None, b""))
+            if message and known is thing:
+                return message
+        return b""
+
+    def _skip_unpicklable(self, call: _RemoteCall) -> None:
+        """Give a dequeue the rows behind those that cannot be pickled; fail it if there are none.
+
+        Each of these has failed one dequeue, so that its failure is reported. It must not block the
+        others, nor be lost: a caller of this process can take it, and it keeps its place.
+        """
+        wakers: list[Waker] = []
+        take, message = self._picklable_rows(call.attempt, wakers)
+        deliver(wakers)
+        if take is None:
+            self._fail_unpicklable(call, message)
+        else:
+            call.attempt = take
+            self._answer_with_rows(call, take)
+
+    def _picklable_rows(self, take: Any, wakers: list[Waker]) -> tuple[Take | None, bytes]:
+        """Exchange what a dequeue holds for the next rows that can be pickled.
+
+        Args:
+            take: the dequeue.
+            wakers: extended with those to wake.
+
+        Returns:
+            Another dequeue in its place, and why its rows could not be pickled; no dequeue if there
+            are no other rows at the moment.
+        """
+        machine = self.machine
+        skipped: list[Take] = []
+        message = b""
+        found: Any = take
+        try:
+            for _ in range(_MOST_EXCHANGES):
+                failure = self._failure_of(found)
+                if not failure:
+                    return found, message
+                message = failure
+                if found.single:
+                    skipped.append(found)
+                else:
+                    self._hold_unpicklable(found, skipped, wakers)
+                found = self._taken_at_once(
+                    Take(
+                        take.n,
+                        take.single,
+                        take.up_to,
+                        expired=take.up_to,
+                        leased=True,
+                        borrower=take.borrower,
+                    ),
+                    take,
+                    wakers,
+                )
+                if found is None:
+                    return None, message
+            wakers += machine.withdraw(found)
+            return None, message
+        finally:
+            for one in reversed(skipped):
+                wakers += machine.withdraw(one)
+
+    def _hold_unpicklable(self, batch: Any, skipped: list[Take], wakers: list[Waker]) -> None:
+        """Put the rows of a batch back, but for those that cannot be pickled."""
+        count = batch.held.count
+        wakers += self.machine.withdraw(batch)
+        others: list[Take] = []
+        for _ in range(count):
+            one = self._taken_at_once(Take(1, True, leased=True), batch, wakers)
+            if one is None:
+                break
+            (skipped if self._failure_of(one) else others).append(one)
+        for one in reversed(others):
+            wakers += self.machine.withdraw(one)
+
+    def _taken_at_once(self, take: Take, model: Take, wakers: list[Waker]) -> Take | None:
+        """Begin another dequeue of the same caller; return it if it gets rows without waiting."""
+        take.owner, take.began = model.owner, model.began
+        wakers += self.machine.begin(take, None)
+        self.machine.count_wait(take, 0.0)
+        return take if take.state is GRANTED else None
 
     def acknowledge(self, client: ConnectedClient, number: int) -> None:
         call = client.calls.get(number)
@@ -756,7 +877,7 @@ class QueueService:
             call.blocks = ()
 
     def _end_unreadable(self, call: _RemoteCall, index: int, weight: int) -> bool:
-        """End a dequeue whose rows its caller could not unpickle, or this process not pickle.
+        """End a dequeue whose rows its caller could not unpickle.
 
         They go back, since another consumer may be able to. An element that has failed twice is set
         aside instead: it would go round for ever, and nobody would get past it.
@@ -891,9 +1012,44 @@ _METHODS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-def _message_of_pickling(error: BaseException, label: str) -> bytes:
+class _PicklingFailure(NamedTuple):
+    """Why an answer could not be pickled."""
+
+    message: bytes
+    """What the call raises."""
+    things: Sequence[Any] = ()
+    """The objects that could not be pickled."""
+
+
+def _unpicklable_row(rows: list[list[Any]]) -> tuple[int, list[Any]]:
+    """Return the first row with objects that cannot be pickled, and those; -1 if each can be."""
+    for index, row in enumerate(rows):
+        things = [thing for thing in row if not _can_be_pickled(thing)]
+        if things:
+            return index, things
+    return -1, []
+
+
+def _can_be_pickled(thing: Any) -> bool:
+    try:
+        parts_of(thing)
+    except BaseException:
+        return False
+    return True
+
+
+def _message_of_pickling(
+    error: BaseException, label: str, index: int, things: Sequence[Any]
+) -> bytes:
     """Return what a call raises because an element could not be pickled for it."""
-    note = f"an element of {label} cannot be pickled"
+    what = f"{sealing.described(things[0])} in {label}" if things else f"an element of {label}"
+    note = (
+        f"{what} cannot be pickled for another process. It was put in before the queue was shared,"
+        f" and stays there: take it in process {os.getpid()}, which owns the queue. Other processes"
+        " get the elements behind it"
+    )
+    if index > 0:
+        note = f"row {index} of the batch: {note}"
     try:
         if isinstance(error, Exception):
             error.add_note(note)

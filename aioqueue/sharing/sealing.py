@@ -81,6 +81,13 @@ def _is_sealed_value(value: Any) -> bool:
     return _are_sealed((value,))
 
 
+def _values_of(value: Any) -> list[Any]:
+    if type(value) is np.ndarray and value.dtype == object:
+        values: list[Any] = value.reshape(-1).tolist()
+        return values
+    return [value]
+
+
 def _is_large(buffer: pickle.PickleBuffer) -> bool:
     with buffer.raw() as raw:
         return raw.nbytes >= LARGE
@@ -212,9 +219,26 @@ class SealingSpec:
         if self.components is None:
             rows = columns if self.inner.row_is_identity else [row[1] for row in columns]
             return _are_sealed(rows)
-        if self.rows_private and type(columns) is list and columns and type(columns[0]) is tuple:
+        if self._are_rows(columns):
             return all(map(self.is_sealed_row, columns))
         return all(_is_sealed_value(columns[place]) for place in self._objects)
+
+    def objects_of_row(self, row: Row) -> list[Any]:
+        """Return the objects of a row that may be of any class."""
+        if self.components is None:
+            return [row if self.inner.row_is_identity else row[1]]
+        return [thing for place in self._objects for thing in _values_of(row[place])]
+
+    def objects_of_columns(self, columns: Columns) -> list[list[Any]]:
+        """Return the same for each row of columns."""
+        if self.components is not None and not self._are_rows(columns):
+            columns = list(zip(*columns, strict=True))
+        return list(map(self.objects_of_row, columns))
+
+    def _are_rows(self, columns: Columns) -> bool:
+        """Return whether rows are kept one by one, and their columns are a list of them."""
+        is_list = type(columns) is list and bool(columns)
+        return self.rows_private and is_list and type(columns[0]) is tuple
 
     def has_sealed_rows(self, rows: Sequence[Row]) -> bool:
         """Return whether some of the rows of an untyped queue may be pickled objects."""
@@ -251,8 +275,8 @@ class SealingSpec:
         return tuple(values)
 
     def _sealed_columns(self, columns: Columns) -> Columns:
-        if self.rows_private and type(columns) is list and columns and type(columns[0]) is tuple:
-            return [self._sealed_values(row) for row in columns]  # rows are kept one by one
+        if self._are_rows(columns):
+            return [self._sealed_values(row) for row in columns]
         found = list(columns)
         for place in self._objects:
             found[place] = _each_value(_seal_value, found[place])

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import aioqueue
-from tests.kit.coordinators import AwaitedCoordinator, Make, Thread
-from tests.kit.worlds import PATIENCE, ThreadWorld, World
+from tests.kit.coordinators import AwaitedCoordinator, Make, Thread, threads
+from tests.kit.worlds import ThreadWorld, World
 
 
 @pytest.fixture
@@ -20,15 +20,5 @@ def make(world: World) -> Make:
 @pytest.fixture
 def thread() -> Iterator[Callable[..., Thread]]:
     """Starts threads that run until they are released, or until the test ends."""
-    threads: list[Thread] = []
-
-    def start(name: str = "worker", last: Callable[[], object] = lambda: None) -> Thread:
-        threads.append(Thread(name, last))
-        threads[-1].start()
-        return threads[-1]
-
-    yield start
-    for one in threads:
-        one.release()
-        one.join(PATIENCE)
-        assert not one.is_alive()
+    with threads() as start:
+        yield start

@@ -245,8 +245,6 @@ class TestStart:
                     await coord.wait_for_stop()
 
                 coord.start(aioqueue.LooperTask(None, join))
-                for _ in range(100):
-                    await task_world.tick()
-            assert joined == [True]
+                await task_world.until(lambda: joined)
 
         task_world.run(body)

@@ -159,6 +159,7 @@ class TestStop:
         assert coord.should_stop()
         assert not task.done()
         task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task.get_coro().close()  # else its wait is kept for ever
 
     def test_failures_of_callbacks_are_reported(self) -> None:
         core, error = CoordinatorCore(None), ValueError()

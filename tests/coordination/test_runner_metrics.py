@@ -13,9 +13,9 @@ import pytest
 
 import aioqueue
 from aioqueue import OutOfRangeError, sync
-from aioqueue.testing import until_waiting, wait_until_waiting
+from aioqueue.testing import wait_until_waiting
 from tests.kit.coordinators import Thread, has_begun_to_join
-from tests.kit.worlds import PATIENCE, TaskWorld, spin_until
+from tests.kit.worlds import PATIENCE, TaskWorld, spin_until, waiting
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -104,7 +104,7 @@ class TestExplanations:
             async with aioqueue.Coordinator() as coord:
                 coord.start(aioqueue.QueueRunner(queue, [move]))
                 coord.start(aioqueue.LooperTask(3600, ticks.append, [True]))
-                await until_waiting(source, dequeues=1)
+                await task_world.until(lambda: waiting(source))
                 await task_world.until(lambda: ticks)
                 found = coord.explain()
                 (stage,) = [one for one in found.stages if one.into == "filled"]
@@ -238,7 +238,7 @@ class TestMonitor:
             async with aioqueue.Coordinator() as coord:
                 with coord.monitor() as monitor:
                     coord.start(aioqueue.QueueRunner(queue, [fill]))
-                    await until_waiting(queue, enqueues=1)
+                    await task_world.until(lambda: waiting(queue))
                     stage = monitor.snapshot().stages[0]
                     assert (stage.name, stage.where, stage.into) == ("fill", "task", "filled")
                     assert (stage.delivered, stage.in_flight) == (3, 1)

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.kit.worlds import Kind, TaskWorld, World
+from tests.kit.worlds import AsyncioWorld, Kind, TaskWorld, World
 
-WORLD_NAMES = ("world", "task_world")
+WORLD_NAMES = ("world", "task_world", "loop_world")
+_KEPT_MARKS = ("filterwarnings", "skip", "skipif", "timeout")
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,20 @@ class Body:
         return [name for name in inspect.signature(self.function).parameters if name != "self"]
 
     @property
-    def needs_tasks(self) -> bool:
-        """Whether it cancels from outside, which threads do not have."""
-        return "task_world" in self.parameters
+    def is_in_world(self) -> bool:
+        """Whether a parameter decides where it runs; otherwise the test does."""
+        return bool({*self.parameters} & {*WORLD_NAMES})
+
+    def fits(self, world: type[World]) -> bool:
+        """Whether the world has what it needs."""
+        if "loop_world" in self.parameters:
+            return issubclass(world, AsyncioWorld)  # tasks of asyncio
+        # Cancellation from outside, which threads do not have.
+        return issubclass(world, TaskWorld) or "task_world" not in self.parameters
 
     def run(self, world: World, **fixtures: Any) -> None:
         """Run it in a world."""
-        assert isinstance(world, TaskWorld) or not self.needs_tasks
+        assert self.fits(type(world))
         values = {**dict.fromkeys(WORLD_NAMES, world), **fixtures, **self.values}
         function = self.function if self.case is None else partial(self.function, self.case())
         call = partial(function, **{name: values[name] for name in self.parameters})
@@ -53,14 +61,19 @@ class Body:
 
 
 def bodies_of(
-    module: ModuleType, left_out: Collection[str], fixtures: Collection[str] = ()
+    module: ModuleType,
+    left_out: Collection[str],
+    fixtures: Collection[str] = (),
+    *,
+    in_worlds_only: bool = True,
 ) -> Iterator[Any]:
-    """Yield the tests of a module that run in a world, as parameters of another test.
+    """Yield the tests of a module, as parameters of another test.
 
     Args:
         module: a file of tests.
         left_out: names of tests that do not fit.
         fixtures: names of the fixtures that `Body.run` is given.
+        in_worlds_only: whether to leave out those that run in no world.
     """
     cases = [one for one in vars(module).values() if inspect.isclass(one)]
     for case in (module, *(one for one in cases if one.__module__ == module.__name__)):
@@ -72,10 +85,13 @@ def bodies_of(
             for place, values in enumerate(_parameters(marks)):
                 body = Body(case if inspect.isclass(case) else None, function, values)
                 missing = {*body.parameters} - {*values, *fixtures, *WORLD_NAMES}
-                if missing or not {*body.parameters} & {*WORLD_NAMES}:
+                if missing or (in_worlds_only and not body.is_in_world):
                     continue
                 number = f"-{place}" if values else ""
-                yield pytest.param(body, id=f"{f'{name}.' if name else ''}{test}{number}")
+                kept = [mark for mark in marks if mark.name in _KEPT_MARKS]
+                yield pytest.param(
+                    body, id=f"{f'{name}.' if name else ''}{test}{number}", marks=kept
+                )
 
 
 def _parameters(marks: list[pytest.Mark]) -> Iterator[dict[str, Any]]:

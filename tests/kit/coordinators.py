@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from aioqueue import sync
 from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.errors import StillRunningError
-from tests.kit.worlds import core_of, waiting_at
+from tests.kit.worlds import PATIENCE, core_of, waiting_at
 
 Make = Callable[..., Any]
 
@@ -59,6 +60,23 @@ class Thread(threading.Thread):
 
     def release(self) -> None:
         self.go.set()
+
+
+@contextmanager
+def threads() -> Iterator[Callable[..., Thread]]:
+    """Start threads that run until they are released, or until the block ends."""
+    started: list[Thread] = []
+
+    def start(name: str = "worker", last: Callable[[], object] = lambda: None) -> Thread:
+        started.append(Thread(name, last))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.release()
+        one.join(PATIENCE)
+        assert not one.is_alive()
 
 
 def waiting_for_stop(coord: Any) -> int:

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import aioqueue
+from aioqueue import sync
 from tests.kit.worlds import (
     PATIENCE,
     AsyncioWorld,
@@ -25,7 +26,7 @@ from tests.kit.worlds import (
     World,
 )
 
-__all__ = ("PROCESS_WORLDS", "InAnotherProcess", "Owner")
+__all__ = ("PROCESS_WORLDS", "InAnotherProcess", "MadeElsewhere", "Owner")
 
 
 class Owner:
@@ -75,6 +76,31 @@ class Owner:
         self.process.join(PATIENCE)
         if self.process.is_alive():
             self.kill()
+
+
+class MadeElsewhere:
+    """In place of a class: it makes objects of it in another process, and returns handles.
+
+    Args:
+        owner: the other process.
+        kind: the name of the class in `aioqueue`.
+        face: the attribute of a handle with the face that the class in its place has.
+    """
+
+    def __init__(self, owner: Owner, kind: str, face: str) -> None:
+        self._owner = owner
+        self._kind = kind
+        self._face = face
+        self._class = getattr(sync if face == "sync" else aioqueue, kind)
+
+    def __instancecheck__(self, thing: object) -> bool:
+        return isinstance(thing, self._class)
+
+    def __getitem__(self, kind: Any) -> Any:
+        return self
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return getattr(self._owner.make(self._kind, *arguments, **options), self._face)
 
 
 _made: list[Any] = []

@@ -308,7 +308,10 @@ class TrioWorld(TaskWorld):
                 nursery.cancel_scope.cancel()
             await test.result()
 
-        trio.run(main)
+        try:
+            trio.run(main)
+        finally:
+            del self._nursery  # the fixture of this world lives longer than the test
 
     def spawn(self, method: Method, *arguments: Any, **options: Any) -> TaskOperation:
         operation = _TrioOperation()
@@ -374,6 +377,7 @@ class ThreadWorld(World):
             for operation in self._operations:
                 operation.thread.join(PATIENCE)
                 assert operation.done, "an operation outlived its queue"
+            self._operations.clear()  # the fixture of this world lives longer than the test
 
     async def until(self, condition: Callable[[], object]) -> None:
         spin_until(condition)

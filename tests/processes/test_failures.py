@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from aioqueue import sync
+from aioqueue.coordination.classify import failures_behind
+from aioqueue.errors import OutOfRangeError, sent_as
 from aioqueue.inputs import numbers
 from aioqueue.processes.failures import RemoteTraceback, failure_of_message, message_of_failure
 
@@ -97,8 +99,30 @@ def test_an_exception_that_cannot_be_pickled_becomes_a_runtime_error() -> None:
 
 
 def test_a_message_without_an_exception() -> None:
-    found = failure_of_message(pickle.dumps((pickle.dumps("text"), "", "name")))
+    found = failure_of_message(pickle.dumps((pickle.dumps("text"), "", "name", None)))
     assert "a failure that cannot be unpickled here: 'text' is no exception" in str(found)
+
+
+def test_the_end_of_a_queue_names_the_failure_behind_it() -> None:
+    """However many queues have passed it on, and however many processes."""
+    failure = ValueError("the feed is down")
+    first, second = OutOfRangeError("first"), OutOfRangeError("second")
+    first.__cause__, second.__cause__ = failure, first
+    here = failure_of_message(message_of_failure(second))
+    third = OutOfRangeError("third")
+    third.__cause__ = here
+    there = failure_of_message(message_of_failure(third))
+    assert sent_as(failure) is not None
+    for end in (here, there):
+        assert [sent_as(one) for one in failures_behind(end, ())] == [sent_as(failure)]
+
+
+def test_the_end_of_a_queue_without_a_failure_names_none() -> None:
+    first, second = OutOfRangeError("first"), OutOfRangeError("second")
+    second.__cause__ = first
+    for end in (first, second):
+        found = failure_of_message(message_of_failure(end))
+        assert [sent_as(one) for one in failures_behind(found, ())] == [None]
 
 
 class TestChildrenOfWorkers:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
 from tests.kit.owners import PROCESS_WORLDS, InAnotherProcess, Owner
 from tests.kit.sharing import Child, children, sharing_ended
+from tests.kit.worlds import spin_until
 
 
 @pytest.fixture(scope="session")
@@ -22,8 +25,16 @@ def _owner() -> Iterator[Owner]:
 def owner(_owner: Owner) -> Iterator[Owner]:
     """The process that has the queues; it ends after all tests."""
     yield _owner
-    gc.collect()  # handles that a failure refers to
+    with suppress(AssertionError):  # `no_thread_is_left` reports what a failed test keeps
+        spin_until(is_no_coordinator_left)
     _owner.drop()
+
+
+def is_no_coordinator_left() -> bool:
+    """Whether the handles of coordinators have ended; else, collect those in reference cycles."""
+    threads = [one for one in threading.enumerate() if one.name == "aioqueue-shared-coordinator"]
+    gc.collect()
+    return not threads
 
 
 @pytest.fixture(params=PROCESS_WORLDS, ids=lambda world: world.name)

@@ -162,6 +162,28 @@ def work_in_a_late_thread(coord: Any, report: Callable[[Any], Any]) -> None:
     report("ended")
 
 
+def work_while_no_thread_can_be_started(coord: Any, report: Callable[[Any], Any]) -> None:
+    """The system has no thread that would wait for the worker's end, for a moment."""
+    start, refused = threading.Thread.start, threading.Event()
+
+    def start_others(thread: threading.Thread) -> None:
+        if thread.name == "aioqueue-join":
+            refused.set()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    ending = threading.Event()
+    worker = threading.Thread(target=ending.wait, args=(PATIENCE,), name="worker")
+    worker.start()
+    threading.Thread.start = start_others  # type: ignore[assignment, method-assign]
+    coord.register(worker)
+    assert refused.wait(PATIENCE)
+    threading.Thread.start = start  # type: ignore[method-assign]
+    report("registered")
+    ending.set()
+    report(coord.should_stop())
+
+
 def stop(coord: Any, report: Callable[[Any], Any]) -> None:
     coord.request_stop()
 

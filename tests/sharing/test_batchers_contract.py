@@ -19,7 +19,7 @@ from tests.batcher import models, test_batcher, test_batcher_ends
 from tests.batcher.models import AwaitedBatcher, Model
 from tests.kit import worlds
 from tests.kit.bodies import Body, bodies_of
-from tests.kit.worlds import WORLDS, ThreadWorld
+from tests.kit.worlds import WORLDS
 
 MODULES = (test_batcher, test_batcher_ends)
 LEFT_OUT: dict[str, set[str]] = {
@@ -92,11 +92,17 @@ class CalledByHandle:
 def cases() -> Any:
     for parameter, world, model in itertools.product(BODIES, WORLDS, MODELS):
         body: Body = parameter.values[0]
-        if body.needs_tasks and world is ThreadWorld:
+        if not body.fits(world):
             continue
         if model != MODELS[0] and not {"model", "model_here"} & {*body.parameters}:
             continue
-        yield pytest.param(world, body, model, id=f"{parameter.id}-{world.name}-{model}")
+        yield pytest.param(
+            world,
+            body,
+            model,
+            id=f"{parameter.id}-{world.name}-{model}",
+            marks=parameter.marks,
+        )
 
 
 def test_what_is_left_out_is_there() -> None:

@@ -22,6 +22,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.sharing.coordinator import Elsewhere
+from tests.kit.owners import Owner
 from tests.kit.processing import start_the_forkserver
 from tests.kit.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
 from tests.sharing import members as does
@@ -212,6 +213,21 @@ def test_a_join_waits_for_threads_that_were_registered_before_they_started(
     other.answer()
     joining.join(PATIENCE)
     assert not joining.is_alive()
+
+
+def test_a_worker_counts_although_no_thread_could_wait_for_its_end(
+    coord: Any, start: Start
+) -> None:
+    other = start(does.work_while_no_thread_can_be_started, coord)
+    assert other.reported() == "registered"
+    joining = threading.Thread(target=coord.join)
+    joining.start()
+    spin_until(lambda: bool(coord._core._waiting_joins))
+    other.answer()
+    assert other.reported() is False
+    joining.join(PATIENCE)
+    assert not joining.is_alive()
+    other.answer()
 
 
 def test_joins_in_several_processes_do_not_wait_for_each_other(coord: Any, start: Start) -> None:
@@ -499,6 +515,15 @@ def test_it_is_itself_where_it_is_unpickled_at_home(coord: Any) -> None:
     assert other.sync is coord or other._core is coord._core
     assert isinstance(other, aioqueue.Coordinator)
     assert coord.share() is coord
+
+
+def test_the_text_of_both_faces_of_a_handle_has_its_owner(owner: Owner) -> None:
+    handle = owner.make("Coordinator")
+    assert repr(handle) == f"<aioqueue.Coordinator shared by process {owner.pid}>"
+    where = f"shared by process {owner.pid}>"
+    assert repr(handle.sync) == f"<aioqueue.sync.Coordinator running, 0 failures, {where}"
+    handle.request_stop()
+    assert repr(handle) == f"<aioqueue.Coordinator stopped, 0 failures, {where}"
 
 
 def test_one_that_is_not_shared_cannot_be_pickled() -> None:

@@ -5,13 +5,11 @@ Left out is what looks for the very object that caused its end, and what is of o
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 import aioqueue
 from aioqueue import sync
-from tests.kit.owners import Owner
+from tests.kit.owners import MadeElsewhere, Owner
 from tests.latest import test_latest
 from tests.latest.test_latest import (
     pool,
@@ -42,22 +40,8 @@ __all__ = (
 pytestmark = pytest.mark.slow(but="test_reading_keeps")
 
 
-class MadeElsewhere:
-    """In place of the class `Latest`: it makes one in another process, and returns a handle."""
-
-    def __init__(self, owner: Owner, face: str) -> None:
-        self._owner = owner
-        self._face = face
-
-    def __getitem__(self, kind: Any) -> Any:
-        return self
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return getattr(self._owner.make("Latest", *arguments, **options), self._face)
-
-
 @pytest.fixture(autouse=True)
 def _latest_elsewhere(monkeypatch: pytest.MonkeyPatch, owner: Owner) -> None:
     for module, face in ((aioqueue, "aio"), (sync, "sync")):
-        monkeypatch.setattr(module, "Latest", MadeElsewhere(owner, face))
-    monkeypatch.setattr(test_latest, "Latest", MadeElsewhere(owner, "aio"), raising=False)
+        monkeypatch.setattr(module, "Latest", MadeElsewhere(owner, "Latest", face))
+    monkeypatch.setattr(test_latest, "Latest", MadeElsewhere(owner, "Latest", "aio"), raising=False)

@@ -49,6 +49,7 @@ LEFT_OUT: dict[str, set[str]] = {
     "cancellations of one turn of the loop reach the owner one after the other": {
         "test_the_next_in_line_is_served",
     },
+    "an answer takes more than one turn of the loop": {"test_tasks_see_the_same"},
     "the owner checks how much a batch can have, when it is asked for one": {
         "test_more_than_a_priority_queue_can_hold",
     },
@@ -75,14 +76,14 @@ def cases() -> Any:
     turns = itertools.count()
     for parameter, world in itertools.product(BODIES, PROCESS_WORLDS):
         body: Body = parameter.values[0]
-        if body.needs_tasks and world is ThreadProcessWorld:
+        if not body.fits(world):
             continue
         kinds = KINDS if "kind" in body.parameters and world is PROCESS_WORLDS[0] else KINDS[:1]
         for kind in kinds:
             name = f"{world.name}-{kind.name}" if len(kinds) > 1 else world.name
             # Threads, and each kind of queue on asyncio in turn, show nearly all.
             is_usual = world is ThreadProcessWorld or next(turns) % (4 * len(PROCESS_WORLDS)) == 0
-            marks = () if is_usual else pytest.mark.long
+            marks = [*parameter.marks, *([] if is_usual else [pytest.mark.long])]
             yield pytest.param(world, body, kind, id=f"{parameter.id}-{name}", marks=marks)
 
 

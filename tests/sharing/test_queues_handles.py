@@ -23,7 +23,9 @@ from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueEmpty, QueueFull
 from aioqueue.inputs import from_iterable
 from aioqueue.sharing import addresses, owner
+from aioqueue.testing import until_waiting, wait_until_waiting
 from tests.kit.children import ROOT, environment
+from tests.kit.owners import Owner
 from tests.kit.sharing import METHODS, Child, sharing_ended
 from tests.kit.worlds import spin_until
 
@@ -532,3 +534,11 @@ def test_an_object_that_has_the_name_already_may_be_shared_by_it_again() -> None
         with pytest.raises(InvalidArgumentError, match=f"taken: process {os.getpid()} shares"):
             sync.FIFOQueue(3).share(name=name)
         assert sync.connect(name) is queue
+
+
+def test_helpers_that_wait_for_callers_refuse_handles(owner: Owner) -> None:
+    handle = owner.make("FIFOQueue", 1)
+    with pytest.raises(InvalidArgumentError, match="expected a queue of this process"):
+        wait_until_waiting(handle, dequeues=1)
+    with pytest.raises(InvalidArgumentError, match="expected a queue of this process"):
+        asyncio.run(until_waiting(handle, dequeues=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import aioqueue
 from aioqueue import sync
 from aioqueue.core.fast_path import NOTHING
 from aioqueue.core.storage.objects import ObjectStorage
@@ -19,6 +21,8 @@ from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.sharing import sealing
 from aioqueue.sharing.queues import take_plain
 from aioqueue.sharing.sealing import Sealed
+from tests.kit import owners
+from tests.kit.owners import InAnotherProcess
 from tests.kit.sharing import Child
 from tests.kit.worlds import spin_until
 
@@ -160,16 +164,148 @@ def take(queue: Any) -> Any:
         return type(error).__name__, getattr(error, "__notes__", [])
 
 
-def test_what_was_in_before_and_cannot_be_pickled(child: Start) -> None:
-    """It goes back, and local callers get it."""
-    queue = sync.FIFOQueue(3)
-    lock = threading.Lock()
-    queue.enqueue(lock)
-    name, notes = child(take, queue.share()).result()
-    assert name == "TypeError"
-    assert "cannot be pickled" in notes[0]
-    assert queue.statistics().granted == 0
-    assert queue.dequeue() is lock
+# What was put in before, and cannot be pickled.
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "fifo": lambda **options: sync.FIFOQueue(9, **options),
+    "priority": lambda **options: sync.PriorityQueue(9, **options),
+    "components": lambda **options: sync.FIFOQueue(9, [object, "int64"], [(), ()], **options),
+    "shuffle": lambda **options: sync.RandomShuffleQueue(9, 0, seed=1, **options),
+    "max_bytes": lambda **options: sync.FIFOQueue(9, max_bytes=10**6, **options),
+}
+
+
+def element_of(kind: str, place: int, thing: Any) -> Any:
+    return {"priority": (place, thing), "components": (thing, place)}.get(kind, thing)
+
+
+def objects_of(kind: str, elements: Any) -> list[Any]:
+    if kind == "components":
+        return list(elements[0])
+    return [one[1] for one in elements] if kind == "priority" else list(elements)
+
+
+def take_each(queue: Any, kind: str, size: int) -> Any:
+    """Take all with a batch size, 0 for one by one: what came, and the errors."""
+    found: list[Any] = []
+    errors: list[Any] = []
+    while len(errors) < 4:
+        try:
+            if size:
+                found += objects_of(kind, queue.dequeue_up_to(size, 0, timeout=5))
+            else:
+                row = queue.dequeue(timeout=5)
+                found += objects_of(kind, ([row[0]],) if kind == "components" else [row])
+        except TypeError as error:
+            errors.append(error.__notes__[-1])
+    return found, errors
+
+
+@pytest.mark.parametrize("size", [0, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_in_before_and_cannot_be_pickled_keeps_its_place(
+    child: Start, kind: str, size: int
+) -> None:
+    """Each such element fails one dequeue of a handle. Others get what is behind, and local callers
+    get it, too, in order."""
+    locks = [threading.Lock(), threading.Lock()]
+    queue = KINDS[kind](name="jobs")
+    things = [[["a"]], locks[0], [["b"]], [["c"]], locks[1], [["d"]]]
+    for place, thing in enumerate(things):
+        queue.enqueue(element_of(kind, place, thing))
+    found, errors = child(take_each, queue.share(), kind, size).result()
+    assert sorted(found) == [[["a"]], [["b"]], [["c"]], [["d"]]]
+    if kind != "shuffle":
+        assert found == sorted(found)
+    assert all("an object of lock in" in one and "'jobs'" in one for one in errors)
+    assert all(f"take it in process {os.getpid()}" in one for one in errors)
+    spin_until(lambda: not queue.statistics().granted)
+    assert queue.size() == 2
+    left = objects_of(kind, queue.dequeue_many(2))
+    assert {*map(id, left)} == {*map(id, locks)}
+    if kind != "shuffle":
+        assert left[0] is locks[0]
+    queue.enqueue(element_of(kind, 0, ["next"]))
+    got = child(take, queue).result()
+    assert objects_of(kind, ([got[0]],) if kind == "components" else [got]) == [["next"]]
+
+
+def queue_with_a_lock() -> Any:
+    """In another process: a queue whose first element cannot be pickled."""
+    queue = aioqueue.FIFOQueue[Any](5)
+    owners._made.append(queue)
+    queue.enqueue_nowait(threading.Lock())
+    queue.enqueue_nowait("next")
+    return queue.share()
+
+
+def type_of_next(queue: Any) -> str:
+    return type(queue.dequeue_nowait()).__name__
+
+
+@pytest.mark.slow(but="asyncio-process")
+def test_in_each_world(process_world: InAnotherProcess) -> None:
+    owner = process_world.owner
+    handle = owner.call(queue_with_a_lock)
+    queue: Any = process_world._made(handle)
+
+    async def body() -> None:
+        with pytest.raises(TypeError, match="cannot pickle") as error:
+            await queue.dequeue()
+        assert f"an object of lock in FIFOQueue '{handle.name}'" in error.value.__notes__[-1]
+        assert await queue.dequeue() == "next"
+        with pytest.raises(TypeError, match="cannot pickle"):
+            await queue.dequeue()  # there is nothing else
+        assert owner.call(type_of_next, handle) == "lock"
+        waiting = process_world.spawn(queue.dequeue)
+        await process_world.until(lambda: queue.statistics().waiting_dequeues == 1)
+        await queue.enqueue("last")
+        assert await waiting.result() == "last"
+
+    process_world.run(body)
+
+
+def take_exactly(queue: Any, n: int) -> Any:
+    with pytest.raises(TypeError, match="cannot pickle") as error:
+        queue.dequeue_many(n)
+    return queue.dequeue_many(n), error.value.__notes__[-1]
+
+
+def test_a_whole_batch_behind_what_cannot_be_pickled(child: Start) -> None:
+    queue = sync.FIFOQueue[Any](9)
+    queue.enqueue_many([1, threading.Lock(), 2, 3])
+    batch, note = child(take_exactly, queue.share(), 3).result()
+    assert batch == [1, 2, 3]
+    assert note.startswith("row 1 of the batch: an object of lock in ")
+    assert queue.size() == 1
+
+
+class WaitsAndFails:
+    """An object whose pickling fails, once another thread lets it."""
+
+    may_continue = threading.Event()
+
+    def __reduce__(self) -> Any:
+        WaitsAndFails.may_continue.wait(20)
+        raise ValueError("not now")
+
+
+def test_a_local_caller_that_waits_gets_what_cannot_be_pickled(child: Start) -> None:
+    """It goes back to the front, so it is for the next in line that can have it."""
+    queue = sync.FIFOQueue[Any](9)
+    queue.enqueue(WaitsAndFails())
+    taking = child(take, queue.share())
+    spin_until(lambda: queue.statistics().granted == 1)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(queue.dequeue()))
+    thread.start()
+    spin_until(lambda: queue.statistics().waiting_dequeues == 1)
+    WaitsAndFails.may_continue.set()
+    name, notes = taking.result()
+    thread.join()
+    assert name == "ValueError"
+    assert "an object of WaitsAndFails" in notes[-1]
+    assert type(found[0]) is WaitsAndFails
 
 
 def test_an_element_that_no_process_can_unpickle_is_set_aside(
