@@ -314,7 +314,7 @@ class CoordinatorCore(WatchdogTarget):
         self._failures, self._stand_ins, self._raised_failures = [], {}, RaisedFailures()
         self._stopped_by = None
         self.stopped.shut()
-        for scope in self._stop_scopes.values():
+        for scope in self._all_stop_scopes():
             scope.renew()
 
     def register(self, worker: Any) -> None:
