@@ -388,11 +388,20 @@ def with_known_keywords(
         refuse: makes the exception for another name, of the positional arguments and that name.
     """
 
-    @functools.wraps(function)
-    def checked(*args: Any, **keywords: Any) -> Any:
+    def check(args: tuple[Any, ...], keywords: Collection[str]) -> None:
         for keyword in keywords:
             if keyword not in known:
                 raise refuse(args, keyword)
+
+    @functools.wraps(function)
+    def checked(*args: Any, **keywords: Any) -> Any:
+        check(args, keywords)
         return function(*args, **keywords)
 
-    return checked
+    # Whoever is given the function may ask whether it must be awaited.
+    @functools.wraps(function)
+    async def checked_when_awaited(*args: Any, **keywords: Any) -> Any:
+        check(args, keywords)
+        return await function(*args, **keywords)
+
+    return checked_when_awaited if inspect.iscoroutinefunction(function) else checked

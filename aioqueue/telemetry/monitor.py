@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from aioqueue.base.arguments import checked_flag, checked_period, checked_seconds
-from aioqueue.base.public_names import public
+from aioqueue.base.hints import hint_attributes
+from aioqueue.base.public_names import name_methods, public
 from aioqueue.core.meters import Tracer
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.telemetry.metrics.collector import Collector
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _PICTURES: Final = ("png", "svg", "pdf")
 
 
+@hint_attributes("a monitor")
 class MonitorExports(ABC):
     """The views and exporters of a monitor; they only use its public numbers."""
 
@@ -557,6 +559,9 @@ class Monitor(MonitorExports):
                 100 * verdict.starved,
                 verdict,
             )
+
+
+name_methods(MonitorExports, "Monitor")
 
 
 class LocalMonitor(Monitor):
