@@ -141,7 +141,7 @@ class CoordinatorCore(WatchdogTarget):
         return ExplainedCoordinator(
             state,
             self._stopped_by,
-            monotonic() - self._stop_time,
+            monotonic() - self._stop_time if self.stopped.is_open else 0.0,
             tuple(map(describe_exception, failures)),
             tuple(one.explained(frames) for one in alive if one.key not in belonging),
         )
