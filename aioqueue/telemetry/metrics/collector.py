@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from aioqueue.base.display_text import on_one_line
 from aioqueue.queues.queue_core import QueueCore
+from aioqueue.system.forks import living_queues
 from aioqueue.system.locks import synchronized
 from aioqueue.system.processors import processors
 from aioqueue.telemetry.metrics.counters import concurrent, consecutive, difference, never_less
@@ -278,13 +279,28 @@ class Collector:
         until, frozen = self._cached
         if until == inf and frozen is not None:
             return frozen
-        self._last = self._new_snapshot()
         elsewhere = self._watch.elsewhere
         if elsewhere is None:
+            self._last = self._new_snapshot()
             return self._last
         from aioqueue.telemetry.metrics.merging import together  # most runs have one process
 
-        return together(self._last, elsewhere.numbers())
+        numbers = elsewhere.numbers()
+        self._add_queues_used_elsewhere(
+            {identity for one in numbers for identity in one.shared.values()}
+        )
+        self._last = self._new_snapshot()
+        return together(self._last, numbers)
+
+    def _add_queues_used_elsewhere(self, identities: set[str]) -> None:
+        """Add the queues of this process that stages of other processes use.
+
+        Only their owner knows who waits there, and samples how full they are.
+        """
+        for core in living_queues() if identities else ():
+            shared = core.shared
+            if shared not in (None, core) and shared.identity in identities:
+                self._queue_key(core, perf_counter())
 
     @synchronized
     def numbers_here(self, is_shared: Callable[[QueueCore], bool]) -> ProcessNumbers:
@@ -299,11 +315,12 @@ class Collector:
         names = _unique(series.name for series in self._queues.values())
         return ProcessNumbers(
             self._last,
-            frozenset(
-                name
+            {
+                name: part.identity
                 for name, series in zip(names, self._queues.values(), strict=True)
-                if any(part.is_such(is_shared) for part in series.parts())
-            ),
+                for part in series.parts()
+                if part.is_such(is_shared)
+            },
         )
 
     def _new_snapshot(self) -> Snapshot:

@@ -124,24 +124,26 @@ def _hang(coord: Any, report: Callable[[Any], Any]) -> None:
 def test_the_line_where_another_process_hangs_is_named(coord: Any) -> None:
     start_the_forkserver()
     results = sync.FIFOQueue(4, name="results")
+    reader = threading.Thread(target=lambda: list(results), name="reader")
     with members() as start:
         hanging = start(_hang, coord, FORKSERVER)
         hanging.reported()
         hanging.answer(results.share())
         hanging.reported()
         assert results.dequeue() == "the only one"
-        reader = threading.Thread(target=lambda: list(results), name="reader")
         reader.start()
-        spin_until(lambda: results.statistics().waiting_dequeues)
-        (culprit,) = coord.explain().culprits
-        assert culprit.kind == "worker"
-        assert f"in process {hanging.pid}: aioqueue-make-0 is busy, at {__file__}" in str(
-            culprit.sentence
-        )
-        assert culprit.sentence.endswith("answered.wait()")
-        assert coord.explain().hints == ()
-        coordinators = coord.explain().coordinators
-        assert [one.stopped_seconds for one in coordinators] == [0.0]
-        coord.request_stop()
-        hanging.answer()
-        reader.join()
+        try:
+            spin_until(lambda: "answered.wait()" in str(coord.explain().culprits))
+            explanation = coord.explain()
+            (culprit,) = explanation.culprits
+            assert culprit.kind == "worker"
+            worker = f"in process {hanging.pid}: aioqueue-make-0 is busy, at {__file__}"
+            assert worker in culprit.sentence
+            assert culprit.sentence.endswith("answered.wait()")
+            assert explanation.hints == ()
+            assert [one.stopped_seconds for one in explanation.coordinators] == [0.0]
+        finally:
+            coord.request_stop()
+            results.close()
+            hanging.answer()
+            reader.join()
