@@ -72,7 +72,7 @@ def failing(
     *,
     operations: Iterable[str] | None = None,
 ) -> T:
-    """Return something like a queue, a `Latest`, a source or a function, that fails at the n-th use.
+    """Return something like what it is given, which fails at the n-th use.
 
     The n-th use raises the error and changes nothing. All others are as ever.
 

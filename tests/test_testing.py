@@ -240,7 +240,7 @@ class TestFailingLatest:
         latest = sync.Latest("old")
         weights = failing(latest, 2)
         assert weights.aio.publish("new") == 2
-        with pytest.raises(OSError, match="call 2 of the failing Latest 'Latest-.*', get, fails"):
+        with pytest.raises(OSError, match=r"call 2 of the failing Latest 'Latest-.*', get, fails"):
             weights.get(timeout=0)
         assert latest.get() == weights.get() == (2, "new")
         assert isinstance(weights, sync.Latest)

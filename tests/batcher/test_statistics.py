@@ -39,7 +39,7 @@ def test_a_quantile_is_finite() -> None:
 
 @pytest.mark.parametrize("share", [99, -0.1, math.nan, "0.5", None])
 def test_a_share_is_a_number_from_0_to_1(share: Any) -> None:
-    with pytest.raises(aioqueue.InvalidArgumentError, match="share: got .*; expected a number"):
+    with pytest.raises(aioqueue.InvalidArgumentError, match=r"share: got .*; expected a number"):
         with_latencies(1.0).latency_quantile(share)
 
 
