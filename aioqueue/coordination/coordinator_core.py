@@ -269,7 +269,8 @@ class CoordinatorCore(WatchdogTarget):
         """Return whether the failures that caused the ends in an exception are all known."""
         known = {id(leaf) for failure in self._failures for leaf in leaves_of(failure)}
         known.update(self._raised_failures, map(id, (*self._failures, *self._stand_ins.values())))
-        unknown = [one for one in failures_behind(error, self.clean_types) if id(one) not in known]
+        behind = failures_behind(error, self.clean_types, of_producers=False)
+        unknown = [one for one in behind if id(one) not in known]
         if not unknown:
             return True
         # The failure of another process comes twice: as the cause of the queues that it has closed,
