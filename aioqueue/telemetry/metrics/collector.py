@@ -6,7 +6,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import count
@@ -179,6 +179,7 @@ class Collector:
         self._lock = threading.RLock()  # guards all below
         self._stages: dict[Hashable, _Series[StageNumbers]] = {}
         self._queues: dict[Hashable, _Series[QueueNumbers]] = {}
+        self._besides: set[str] = set()  # names of queues that are watched besides the stages
         self._labels: dict[str, str] = {}  # of queues whose name here differs from their own
         self._label_limit = _LABEL_LIMIT
         self._cores: Final = processors()
@@ -198,6 +199,14 @@ class Collector:
             stage.sample(now)  # so that its workers measure from the beginning
         if self._cached[0] < inf:
             self._cached = (0.0, None)  # the cached snapshot lacks the new stage
+
+    @synchronized
+    def add_queue(self, core: QueueCore) -> None:
+        """Add a queue that no stage fills or reads."""
+        key = self._queue_key(core, perf_counter())
+        self._besides.add(self._queues[key].name)
+        if self._cached[0] < inf:
+            self._cached = (0.0, None)
 
     def sample(self) -> None:
         """Sample how full queues are and what workers do; called from time to time."""
@@ -339,7 +348,7 @@ class Collector:
             time=time(),
             cores=self._cores,
             process_cpu=process_time(),
-            queues=_queues_in_order(queues, stages),
+            queues=_queues_in_order(queues, stages, self._besides),
             stages=_stages_in_order(stages),
             steps=self._steps() or _steps_of_generations(stages),
             gil_looks=self._gil_samples,
@@ -489,9 +498,12 @@ def _stages_in_order(stages: list[StageNumbers]) -> tuple[StageNumbers, ...]:
 
 
 def _queues_in_order(
-    queues: list[QueueNumbers], stages: list[StageNumbers]
+    queues: list[QueueNumbers], stages: list[StageNumbers], besides: Collection[str]
 ) -> tuple[QueueNumbers, ...]:
-    """Return the queues in the order of the first stage that uses them."""
+    """Return the queues in the order of the first stage that uses them.
+
+    The last one is what the run makes, so queues besides the stages come first.
+    """
     names: dict[str, None] = {}
     for stage in _stages_in_order(stages):
         if stage.source is not None:
@@ -500,7 +512,8 @@ def _queues_in_order(
             names.setdefault(stage.into)
     by_name = {queue.name: queue for queue in queues}
     ordered = [by_name.pop(name) for name in names if name in by_name]
-    return (*ordered, *by_name.values())
+    first = [by_name.pop(name) for name in list(by_name) if name in besides]
+    return (*first, *ordered, *by_name.values())
 
 
 def _is_gil_taken() -> bool:
