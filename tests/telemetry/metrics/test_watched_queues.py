@@ -67,6 +67,6 @@ def test_prometheus_gets_them() -> None:
 
 @pytest.mark.parametrize("given", [sync.Coordinator(), "requests", None])
 def test_others_are_refused(given: Any) -> None:
-    with aioqueue.Monitor(sync.FIFOQueue(1)) as monitor:
-        with pytest.raises(aioqueue.InvalidArgumentError, match="^queues: got .*expected queues"):
-            monitor.watch(given)
+    refused = pytest.raises(aioqueue.InvalidArgumentError, match=r"^queues: got .*expected queues")
+    with aioqueue.Monitor(sync.FIFOQueue(1)) as monitor, refused:
+        monitor.watch(given)
