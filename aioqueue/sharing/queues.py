@@ -14,7 +14,7 @@ import pickle
 import struct
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Thread, current_thread
@@ -86,6 +86,7 @@ from aioqueue.sharing.owner import (
     server,
     shared_by,
 )
+from aioqueue.sharing.packed_rows import PACKED, row_packer
 from aioqueue.sharing.row_blocks import ROWS, answer_of
 from aioqueue.sharing.sealing import Sealed, SealingSpec, parts_of
 from aioqueue.system.locks import call_with_lock, is_held_here, machine_lock, synchronized
@@ -402,6 +403,7 @@ class QueueService:
         # The storage, if clients can read its rows in place: asked at the first dequeue of one.
         self._blocks: Any = None
         self._row_bytes = core.storage.row_bytes or 0
+        self._packer = row_packer(core.spec)
         self._has_clients = False
         # Answers with objects that were put in before the queue was shared; the first one is being
         # pickled. Only the server's thread touches this.
@@ -528,6 +530,8 @@ class QueueService:
             row: Any = (priority, self._received(client, rest[_PAIR.size :], nbytes))
         elif self._is_of_objects:
             row = self._received(client, rest, nbytes)
+        elif self._packer is not None and bytes(rest[:1]) == PACKED:
+            row = self._packer.row(rest)
         elif self._row_bytes >= LARGE and self._blocks is not None and self._takes_blocks():
             row = self._loaded(client, rest, self._copied_to_block)
         else:
@@ -538,12 +542,16 @@ class QueueService:
 
     def _begin_put_many(self, client: ConnectedClient, number: int, body: memoryview) -> None:
         flags, n = _PUT.unpack_from(body)
+        rest = body[_PUT.size :]
         is_large = self.core.storage.is_large(n)
-        if is_large and self._blocks is not None:
+        if self._packer is not None and bytes(rest[:1]) == PACKED:
+            columns, _ = self._packer.columns(rest)
+            columns = self.core.prepare_columns(columns, n, copy=True)
+        elif is_large and self._blocks is not None:
             copy = partial(self.core.prepare_columns, n=n, copy=True)  # where clients can read them
-            columns = self._loaded(client, body[_PUT.size :], copy)
+            columns = self._loaded(client, rest, copy)
         else:
-            columns = self._loaded(client, body[_PUT.size :])
+            columns = self._loaded(client, rest)
             # The arrays are this process's own copies, so the storage may keep them.
             columns = self.core.prepare_columns(columns, n, copy=not is_large)
         self._begin(client, number, PutMany(columns, n), bool(flags & _NOWAIT))
@@ -629,6 +637,12 @@ class QueueService:
                         client.answer(number, answer_of(places))
                         return
                 content = self._content_of(attempt)
+                if self._packer is not None:
+                    n = 1 if attempt.single else attempt.held.count
+                    packed = self._packer.packed(content, n)
+                    if packed is not None:
+                        client.answer(number, packed)
+                        return
                 if self._is_sealed(attempt, content):
                     call.blocks = client.answer(number, _parts_of_object(content))
                     return
@@ -1086,6 +1100,7 @@ class RemoteMachine:
         )
         self._is_of_objects = type(description.spec) is ObjectSpec
         self._has_pairs = type(description.spec) is PriorityObjectSpec
+        self._packer = row_packer(description.spec)
         self._lock: Any = machine_lock()  # guards the states of attempts
         self._calls: dict[Attempt, AttemptCall] = {}
         self._connection: SharingConnection | None = None
@@ -1096,6 +1111,7 @@ class RemoteMachine:
         self._rooms: deque[Room] = deque()
         # The presences of callers that have left, as weak references.
         self._abandoned: deque[object] = deque()
+        self._withdrawn_leases: deque[AttemptCall] = deque()  # which the owner may not know yet
         self._read_row: Callable[[Columns, int], Row] | None = None
         self._unanswered = 0  # bytes of enqueues that the owner has not answered
         self._silent_until = 0.0  # until when the owner is not asked again for a report
@@ -1127,6 +1143,7 @@ class RemoteMachine:
         self._calls = {}
         self._connection = None
         self._rooms, self._unanswered, self._abandoned = deque(), 0, deque()
+        self._withdrawn_leases = deque()
 
     def end_error(self, attempt: Attempt | None) -> BaseException:
         """Make the error of a call that the owner does not answer, since it has ended."""
@@ -1196,6 +1213,8 @@ class RemoteMachine:
             return ()
         if self._abandoned:
             self._end_abandoned()
+        if self._withdrawn_leases:
+            self._give_back()
         kind, body, size = self._message(connection, attempt, max_wait, may_wait)
         sleeper = CallerWaker(connection) if waker is None else waker
         attempt.waker = sleeper
@@ -1329,6 +1348,10 @@ class RemoteMachine:
         if kind is Put:
             head = b""
             row, nbytes = attempt.row, 0
+            if self._packer is not None:
+                body = self._packer.packed(row)
+                if body is not None:
+                    return PUT, _PUT.pack(flags, 0) + body, len(body)
             if self._is_of_objects or self._has_pairs:
                 if self._has_pairs:
                     head, row = _PAIR.pack(row[0]), row[1]
@@ -1342,6 +1365,10 @@ class RemoteMachine:
             return PUT, b"".join((_PUT.pack(flags, nbytes), head, packed)), bytes_of(parts)
         if kind is PutMany:
             columns = attempt.columns
+            if self._packer is not None:
+                body = self._packer.packed(columns, attempt.n)
+                if body is not None:
+                    return PUT_MANY, _PUT.pack(flags, attempt.n) + body, len(body)
             if self._sealing is not None:
                 columns = self._sealing.sealed_columns(columns)
             parts = parts_of(columns)
@@ -1448,8 +1475,16 @@ class RemoteMachine:
         value: Any = None
         index = 0 if attempt.single else -1
         try:
+            if call.body[:1] == PACKED and self._packer is not None:
+                columns, n = self._packer.columns(call.body)
+                self._copy_rows(attempt, [(columns, 0, n)])
+                call.body = None
+                return
             if call.body[:1] == ROWS:
-                self._copy_rows(attempt, connection, call.body)
+                assert connection.rows is not None  # it comes before the first answer
+                components: Any = self._spec.components
+                places = connection.rows.parts(self.thing, components, call.body)
+                self._copy_rows(attempt, places)
                 if connection.has_ended:  # the owner has them again, and may have overwritten them
                     raise self.end_error(attempt)
                 call.body = None
@@ -1491,11 +1526,9 @@ class RemoteMachine:
         call.body = None
         connection.free(blocks)
 
-    def _copy_rows(self, take: Any, connection: SharingConnection, body: memoryview) -> None:
-        """Copy what a call got from where the owner keeps it. The owner holds it until then."""
+    def _copy_rows(self, take: Any, parts: Sequence[tuple[Columns, int, int]]) -> None:
+        """Copy what a call got: from its answer, or from where the owner holds it until then."""
         components: Any = self._spec.components
-        assert connection.rows is not None  # it comes before the first answer
-        parts = connection.rows.parts(self.thing, components, body)
         held = take.held
         if take.single:
             ((columns, start, _),) = parts
@@ -1591,12 +1624,22 @@ class RemoteMachine:
                 attempt.done = getattr(failure_in(call.body), "enqueued", 0)
 
     def withdraw_leases(self, attempts: Iterable[Attempt]) -> Collection[Waker]:
-        calls = []
         for attempt in attempts:
             call = self._calls.pop(attempt, None)
             if call is not None and attempt.state is GRANTED:
                 attempt.state = WITHDRAWN
-                calls.append(call)
+                self._withdrawn_leases.append(call)
+        if self._withdrawn_leases:
+            self._give_back()
+        return ()
+
+    def _give_back(self) -> None:
+        """Give withdrawn leases back, and wait until the owner has them.
+
+        A signal handler may interrupt this. Then the next call comes here again, and what the owner
+        has already does no harm.
+        """
+        calls = list(self._withdrawn_leases)
         for connection in {call.connection for call in calls}:
             numbers = [call.number for call in calls if call.connection is connection]
             try:
@@ -1607,7 +1650,9 @@ class RemoteMachine:
                 pass  # they have gone with the owner
             for number in numbers:
                 connection.settle(number)
-        return ()
+        for call in calls:
+            with suppress(ValueError):  # another thread has given it back, too
+                self._withdrawn_leases.remove(call)
 
     def commit_leases(self, attempts: Iterable[Attempt]) -> Collection[Waker]:
         for attempt in attempts:

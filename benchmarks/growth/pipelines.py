@@ -102,7 +102,7 @@ def _zipped(examples: int) -> Run:
     return _looped(numbers(examples).zip(numbers(examples)).batch(ROWS_OF_A_BATCH))
 
 
-def _zipped_by_hand(examples: int) -> Run:
+def _zipped_directly(examples: int) -> Run:
     """The pairs of the same two pipelines, by a loop that stacks a hundred of them."""
     import numpy as np
 
@@ -130,7 +130,7 @@ def _filtered(examples: int) -> Run:
     return _looped(numbers(examples).filter(_is_even).batch(ROWS_OF_A_BATCH))
 
 
-def _filtered_by_hand(examples: int) -> Run:
+def _filtered_directly(examples: int) -> Run:
     import numpy as np
 
     from aioqueue.inputs import numbers
@@ -164,7 +164,7 @@ instructions(
     (2_000, 4_000, 8_000),
     _zipped,
     at_most=28_500,
-    peer=("by hand", _zipped_by_hand),
+    peer=("by hand", _zipped_directly),
     times=1.7,
 )
 instructions(
@@ -172,7 +172,7 @@ instructions(
     (2_000, 4_000, 8_000),
     _filtered,
     at_most=11_500,
-    peer=("by hand", _filtered_by_hand),
+    peer=("by hand", _filtered_directly),
     times=2,
 )
 instructions(

@@ -361,7 +361,7 @@ def test_a_put_serves_the_first_dequeue_in_line() -> None:
     assert not violations(machine)
 
 
-def test_a_put_serves_nobody_where_it_would_have_to_wait_or_others_go_first() -> None:
+def test_a_put_serves_no_caller_where_it_would_have_to_wait_or_others_go_first() -> None:
     assert machine_of().serve(Put("a")) is None  # nobody waits
     closed = machine_of("a", keep=1)
     begun(closed, Take(1, True))

@@ -20,7 +20,7 @@ from aioqueue import sync
 from aioqueue.core.attempts import Put
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.sharing import owner, queues
-from aioqueue.sharing.connection import CallerWaker
+from aioqueue.sharing.connection import CallerWaker, SharingConnection
 from aioqueue.sharing.queues import RemoteMachine, Settlement
 from tests.kit.sharing import Child
 from tests.kit.worlds import PATIENCE, spin_until
@@ -439,6 +439,42 @@ def test_the_next_call_withdraws_an_interrupted_one(child: Start) -> None:
     other.pipe.send("go on")
     other.reported()
     spin_until(lambda: queue.statistics().waiting_dequeues == 0)
+    other.pipe.send("end")
+    other.result()
+
+
+def interrupt_a_return_of_leases(queue: Any, pipe: Any) -> None:
+    """Be interrupted by a signal handler before what a loop has on lease goes back."""
+    loop = queue.batches(2)
+    leases = loop._leases()
+    for key in range(2):
+        leases.take(key)
+    request = SharingConnection.request
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        SharingConnection.request = request  # type: ignore[method-assign]
+        raise TickError
+
+    SharingConnection.request = interrupted  # type: ignore[method-assign]
+    with pytest.raises(TickError):
+        leases.give_back()
+    pipe.send("interrupted")
+    pipe.recv()
+    with pytest.raises(DeadlineExceededError):
+        queue.dequeue_many(9, timeout=0)
+    pipe.send("called")
+    pipe.recv()
+
+
+def test_the_next_call_gives_leases_back(child: Start) -> None:
+    queue = sync.FIFOQueue(9).share()
+    queue.enqueue_many([0, 1, 2, 3, 4])
+    other = child(interrupt_a_return_of_leases, queue, talks=True)
+    other.reported()
+    assert queue.size() == 1
+    other.pipe.send("go on")
+    other.reported()
+    assert queue.dequeue_many(5, timeout=PATIENCE) == [0, 1, 2, 3, 4]
     other.pipe.send("end")
     other.result()
 
