@@ -417,7 +417,7 @@ def with_known_keywords(
         with _WITHOUT_THIS_FRAME:
             return function(*args, **keywords)
 
-    # Whoever is given the function may ask whether it must be awaited.
+    # Its caller may ask first whether the function must be awaited.
     @functools.wraps(function)
     async def checked_when_awaited(*args: Any, **keywords: Any) -> Any:
         check(args, keywords)

@@ -150,8 +150,8 @@ def called(topic: str) -> Iterator[Callable[..., Any]]:
     elif topic == "batchers":
         yield from (aioqueue.Batcher, sync.Batcher)
     elif topic == "rollouts":
-        queue = RolloutQueue(range(1), batch_size=1)
-        yield from (RolloutQueue, queue.generate, queue.set)
+        rollouts = RolloutQueue(range(1), batch_size=1)
+        yield from (RolloutQueue, rollouts.generate, rollouts.set)
     elif topic == "rollouts in training":
         for face in (RolloutQueue(range(1), batch_size=1), RolloutQueue([1], batch_size=1).sync):
             yield from (face.batches, face.publishing)

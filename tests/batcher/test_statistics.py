@@ -16,7 +16,7 @@ def with_latencies(*seconds: float) -> aioqueue.BatcherStatistics:
     counts = BatcherCounts()
     for one in seconds:
         counts.add_latency(one)
-    record: Any = object.__new__(aioqueue.BatcherStatistics)
+    record = object.__new__(aioqueue.BatcherStatistics)
     object.__setattr__(record, "latencies", counts.latencies())
     return record
 
@@ -44,6 +44,9 @@ def test_a_share_is_a_number_from_0_to_1(share: Any) -> None:
 
 
 def test_a_batcher_has_them() -> None:
-    with sync.Batcher(list) as batcher:
+    def answer(values: list[int]) -> list[int]:
+        return values
+
+    with sync.Batcher(answer) as batcher:
         assert batcher(1) == 1
         assert 0 < batcher.statistics().latency_quantile(0.99) <= 10

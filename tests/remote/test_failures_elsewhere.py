@@ -27,7 +27,7 @@ def test_a_failure_is_behind_both_ends_of_a_queue(kind: type[Exception]) -> None
     assert list(failures_behind(kind("closed"), (OutOfRangeError,))) == []
 
 
-def test_an_end_that_a_coordinator_was_told_of_needs_no_failure() -> None:
+def test_a_class_named_as_an_end_needs_no_failure() -> None:
     end = QueueClosedError("closed")
     end.__cause__ = ValueError("a bad example")
     assert list(failures_behind(end, (OutOfRangeError, QueueClosedError))) == []

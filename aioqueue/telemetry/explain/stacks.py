@@ -65,7 +65,7 @@ def _awaits(awaited: Any) -> Iterator[_Place]:
 def _format_places(places: list[_Place]) -> str:
     """Return the innermost place; if it is in a library, also the user code that called it.
 
-    A call of ours is told by the line of the user alone: which line of ours waits says nothing.
+    For a call of ours, it is the line of the user alone: which line of ours waits helps nobody.
     """
     if not places:
         return ""

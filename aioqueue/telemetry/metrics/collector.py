@@ -306,6 +306,7 @@ class Collector:
 
         Only their owner knows who waits there, and samples how full they are.
         """
+        core: Any
         for core in living_queues() if identities else ():
             shared = core.shared
             if shared not in (None, core) and shared.identity in identities:

@@ -92,7 +92,7 @@ def test_a_chain_leads_through_several_processes() -> None:
     ]
 
 
-def test_nobody_is_accused_of_a_shared_queue_that_is_empty() -> None:
+def test_a_shared_queue_that_is_empty_is_a_hint() -> None:
     """A process that takes part in no coordinator may fill it."""
     here = queue("out", 7, consumer("trainer", 1), shared_as="S")
     (found,) = sentences([here], [])

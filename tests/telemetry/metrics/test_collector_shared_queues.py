@@ -38,7 +38,7 @@ def _fill(coord: Any, report: Callable[[Any], Any]) -> None:
     answered.set()
 
 
-def test_the_owner_knows_who_waits_at_a_queue_that_others_fill(coord: Any) -> None:
+def test_the_owner_counts_the_waits_at_a_queue_that_others_fill(coord: Any) -> None:
     start_the_forkserver()
     results = sync.FIFOQueue(4, name="results")
     with members() as start, coord.monitor() as monitor:

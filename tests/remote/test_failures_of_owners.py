@@ -30,7 +30,7 @@ def death_of(queue: Any) -> str:
     return str(caught.value).rpartition(": ")[2]
 
 
-def test_each_call_says_how_the_owner_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_call_names_the_signal_that_killed_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "_MOST_ENDED_OWNERS", 1)
     start_the_forkserver()
     with members() as start:
