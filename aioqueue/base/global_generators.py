@@ -355,9 +355,12 @@ class _Witness:
             name for name in code.co_names if _is_of_numpys_generator(known.get(name))
         )
         chains = _chains_of(code, aliases)
+        if not chains:
+            return None
+        lines = _DrawingLines(self._places, chains)
         if any(chain[-1] in _SEEDING for named in chains.values() for _, chain in named):
-            frame.f_trace_opcodes = True
-        return _DrawingLines(self._places, chains).follow if chains else None
+            lines.watch_seeds(frame)
+        return lines.follow
 
 
 class _DrawingLines:
@@ -368,7 +371,16 @@ class _DrawingLines:
         self._chains = chains
         self._before: tuple[int, Any] | None = None
         self._passed: set[int] = set()  # instructions since then
+        self._seeds: _SeedCalls | None = None
         self._seen: dict[str, bool] = {}  # a statement may have several lines
+
+    def watch_seeds(self, frame: FrameType) -> None:
+        """Note which of the frame's seeds are run, for a seed may leave the state as it was."""
+        if sys.version_info >= (3, 12):
+            # Instructions are not traced there while calls are profiled.
+            self._seeds = _SeedCalls(frame.f_code)
+        else:
+            frame.f_trace_opcodes = True
 
     def follow(self, frame: FrameType, event: str, argument: Any) -> Any:
         """Compare the states before and after each line."""
@@ -383,17 +395,86 @@ class _DrawingLines:
             for offset, chain in self._chains[line]:
                 if _is_of_numpys_generator(_resolve(chain, frame)):
                     draw = _describe(frame, "numpy.random", chain[-1], line)
-                    # A seed may leave the state as it was. It may also be in a part of its line
-                    # that is not run: `if seed is not None: np.random.seed(seed)`.
-                    has_drawn = has_changed or (chain[-1] in _SEEDING and offset in self._passed)
+                    # It may be in a part of its line that is not run:
+                    # `if seed is not None: np.random.seed(seed)`.
+                    has_drawn = has_changed or (chain[-1] in _SEEDING and self._was_run(offset))
                     self._seen[draw] = self._seen.get(draw, False) or has_drawn
         self._passed.clear()
+        if self._seeds is not None:
+            self._seeds.calls = 0
+            if event == "return":
+                self._seeds.stop()
         if event == "return":
             for draw, has_drawn in self._seen.items():
                 _count_draws(self._places, ("numpy.random", draw), has_drawn)
         elif frame.f_lineno in self._chains:
             self._before = (frame.f_lineno, _whole_state_of_numpy())
         return self.follow
+
+    def _was_run(self, offset: int) -> bool:
+        return offset in self._passed if self._seeds is None else self._seeds.calls > 0
+
+
+class _SeedCalls:
+    """Counts the calls by which code sets NumPy's global generator, in the thread that makes this.
+
+    Args:
+        code: of a function that is about to run.
+
+    Attributes:
+        calls: how many there were.
+    """
+
+    def __init__(self, code: CodeType) -> None:
+        self.calls: int = 0
+        self._code = code
+        self._thread = threading.get_ident()
+        with _lock_of_seeds:
+            _seed_calls.append(self)
+            _monitor_seeds(code)
+
+    def stop(self) -> None:
+        with _lock_of_seeds:
+            _seed_calls.remove(self)
+            _monitor_seeds(self._code)
+
+    def note(self, code: CodeType) -> None:
+        if code is self._code and threading.get_ident() == self._thread:
+            self.calls += 1
+
+
+_seed_calls: Final[list[_SeedCalls]] = []
+_lock_of_seeds: Final = threading.Lock()
+_tools: Final[list[int]] = []  # our number among the tools that monitor the program
+
+
+def _monitor_seeds(code: CodeType) -> None:
+    """Begin or end to be called for each call that code makes, as `_seed_calls` asks for it."""
+    if sys.version_info >= (3, 12):
+        monitoring = sys.monitoring
+        if not _tools:
+            # Those without a name among the tools. If none is free, seeds are not found.
+            for number in (3, 4):
+                if monitoring.get_tool(number) is None:
+                    monitoring.use_tool_id(number, "aioqueue")
+                    monitoring.register_callback(number, monitoring.events.CALL, _note_call)
+                    _tools.append(number)
+                    break
+        for number in _tools:
+            is_wanted = any(one._code is code for one in _seed_calls)
+            monitoring.set_local_events(number, code, monitoring.events.CALL * is_wanted)
+            if not _seed_calls:
+                monitoring.register_callback(number, monitoring.events.CALL, None)
+                monitoring.free_tool_id(number)
+        if not _seed_calls:
+            _tools.clear()
+
+
+def _note_call(code: CodeType, offset: int, function: Any, argument: Any) -> None:
+    del offset, argument
+    if getattr(function, "__name__", None) in _SEEDING and _is_of_numpys_generator(function):
+        for one in _seed_calls.copy():  # others begin and stop
+            one.note(code)
 
 
 _SEEDING: Final = ("seed", "manual_seed")

@@ -439,5 +439,7 @@ async def aclose(iterator: AsyncIterator[Any], source: Any) -> None:
     """Do the same for an async iterator, completely, even in a cancelled task."""
     close = getattr(iterator, "aclose", None)
     if close is not None and (iterator is not source or inspect.isasyncgen(source)):
+        if running_task() is None:
+            return  # its event loop was closed: this code runs outside of it, and can await nothing
         with shielded():
             await close()

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, CellType, FunctionType, GeneratorType, MethodType
 from typing import Any
 
+from aioqueue.items.value_text import safe_repr
 from tests.kit.worlds import spin_until
 
 HAS_PROC = os.path.isdir("/proc/self/fd")
@@ -59,7 +60,7 @@ def left_behind(program: Callable[[], object]) -> tuple[dict[str, int], list[str
         gc.collect()
         more = {name: after[name] - count for name, count in before.items() if after[name] > count}
         return more, sorted(
-            {f"{type(one).__name__} {one!r:.80}" for one in gc.garbage if is_of_ours(one)}
+            {f"{type(one).__name__} {safe_repr(one):.80}" for one in gc.garbage if is_of_ours(one)}
         )
     finally:
         gc.set_debug(0)

@@ -560,7 +560,7 @@ def unprotected_loops(code: CodeType) -> Iterator[int | None]:
             yield step.positions.lineno
 
 
-NEVER_INTERRUPTED = {"Run._calls", "Run.loop", "Run.loop_async"}
+NEVER_INTERRUPTED = {"Run._calls", "Run.loop", "Run.loop_async", "Watchdog._watch"}
 """Other threads than the main one run these, or Ctrl-C is deferred in them."""
 UNDOES_NOTHING = {"Run._awaits"}
 """Its handler decides whether the worker begins again, which it never does after Ctrl-C."""
