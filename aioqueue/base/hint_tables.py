@@ -192,6 +192,12 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
             "aioqueue.Batcher; its block starts it and ends it",
         ),
     },
+    "the statistics of a batcher": {
+        **_each("p50 median", "latency_quantile(0.5)"),
+        **_each("p99 percentile percentiles quantile", "latency_quantile(0.99)"),
+        "p90": "latency_quantile(0.9)",
+        "p95": "latency_quantile(0.95)",
+    },
     "a QueueRunner": {
         "start": "aioqueue.Coordinator.start; coord.start(runner)",
         **_each(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aioqueue.base.arguments import checked_share
+from aioqueue.base.hints import Hinted, hint_attributes
 from aioqueue.base.public_names import public
 
 _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -18,8 +19,9 @@ _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 
 @public("aioqueue")
+@hint_attributes("the statistics of a batcher")
 @dataclass(frozen=True, slots=True)
-class BatcherStatistics:
+class BatcherStatistics(Hinted):
     """The statistics of a batcher.
 
     How to read them: if ``waiting`` is near ``capacity`` and ``refused`` grows, the function cannot

@@ -33,6 +33,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "a coordinator": (aioqueue.Coordinator, sync.Coordinator),
     "a Latest": (aioqueue.Latest, sync.Latest),
     "a Batcher": (aioqueue.Batcher, sync.Batcher),
+    "the statistics of a batcher": (aioqueue.BatcherStatistics,),
     "a QueueRunner": (aioqueue.QueueRunner, sync.QueueRunner),
     "a monitor": (aioqueue.Monitor,),
     "a RolloutQueue": (RolloutQueue, BlockingRolloutQueue),
@@ -43,7 +44,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 METHODS: tuple[Any, ...] = (aioqueue.FIFOQueue, inputs.Pipeline, inputs.Epochs, inputs.Epoch)
 METHODS = (*METHODS, inputs.Reader, aioqueue.Coordinator, aioqueue.ray.FIFOQueue, aioqueue.Latest)
 METHODS = (*METHODS, BlockingRolloutQueue, RolloutQueue, Rollout, Batch)
-METHODS = (*METHODS, aioqueue.Batcher, aioqueue.Monitor)
+METHODS = (*METHODS, aioqueue.Batcher, aioqueue.BatcherStatistics, aioqueue.Monitor)
 OPTIONS = tuple(inputs.PrepareOptions.__optional_keys__)
 
 
@@ -59,6 +60,8 @@ def example(kind: str) -> Any:
         return sync.Latest()
     if kind == "a Batcher":
         return sync.Batcher(list)
+    if kind == "the statistics of a batcher":
+        return sync.Batcher(list).statistics()
     if kind == "a QueueRunner":
         return sync.QueueRunner(None, [print])
     if kind == "a monitor":
