@@ -30,6 +30,7 @@ from aioqueue.coordination.shutdown import is_watcher
 from aioqueue.core.attempts import Statistics
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
 from aioqueue.items.item import closing_run
+from aioqueue.latest.latest import LatestFace
 from aioqueue.pipeline.stages.base import BasePipeline
 from aioqueue.queues.queue_core import QueueFace
 from aioqueue.sources.base import BaseSource, Scan
@@ -61,6 +62,7 @@ _OPERATIONS: Final = (
     "dequeue_up_to",
     "dequeue_nowait",
 )
+_OPERATIONS_OF_LATEST: Final = ("publish", "get", "get_nowait", "wait_newer")
 
 
 def failing(
@@ -70,13 +72,15 @@ def failing(
     *,
     operations: Iterable[str] | None = None,
 ) -> T:
-    """Return something like a queue, a source or a function, that fails at the n-th use.
+    """Return something like what it is given, which fails at the n-th use.
 
     The n-th use raises the error and changes nothing. All others are as ever.
 
     * **A queue** gives another face of the same queue. The n-th operation fails, counted over all
       operations, and over both faces of the result (its ``sync`` and its ``aio``). Iteration counts
       as the dequeues that it makes. Calls of the original queue do not count, and do not fail.
+    * **A `Latest`** gives another face of the same value in the same way. What counts is publishing
+      and reading.
     * **A source** of `aioqueue.inputs`, or any other iterable or async iterable, gives one in which
       reading the n-th item fails. Items are counted over all epochs, and so are those that are read
       ahead or read again.
@@ -84,11 +88,12 @@ def failing(
       fails. Calls are counted in one process, so that it is not for ``where="process"``.
 
     Args:
-        queue: the queue, as either of its faces; or the source, the iterable, or the function.
+        queue: the queue or the `Latest`, as either of its faces; or the source, the iterable, or
+            the function.
         n: which use fails, >= 1.
         error: the error to raise; ``None`` for an `OSError`.
-        operations: of a queue, the names of the methods that count, such as ``["enqueue",
-            "enqueue_many"]``; ``None`` for all that put in or take out.
+        operations: of a queue or a `Latest`, the names of the methods that count, such as
+            ``["enqueue", "enqueue_many"]``; ``None`` for all that put in or take out.
 
     Raises:
         InvalidArgumentError: any argument is not as described.
@@ -97,16 +102,16 @@ def failing(
     if error is not None and not isinstance(error, BaseException):
         raise InvalidArgumentError(f"error: got {error!r}; expected an exception or None")
     if isinstance(queue, QueueFace):
-        names = _OPERATIONS if operations is None else tuple(operations)
-        unknown = [name for name in names if name not in _OPERATIONS]
-        if unknown or isinstance(operations, str):
-            raise InvalidArgumentError(
-                f"operations: got {operations!r}; expected some of {', '.join(_OPERATIONS)}"
-            )
+        names = _checked_operations(operations, _OPERATIONS)
         return cast(T, _failing_face(queue, _Fault(n, error, "the failing queue"), names))
+    if isinstance(queue, LatestFace):
+        names = _checked_operations(operations, _OPERATIONS_OF_LATEST)
+        fault = _Fault(n, error, f"the failing Latest '{queue.name}'")
+        return cast(T, _failing_latest(queue, fault, names))
     if operations is not None:
         raise InvalidArgumentError(
-            f"operations: got {operations!r} for {queue!r}, which is no queue; expected None"
+            f"operations: got {operations!r} for {queue!r}, which is neither a queue nor a Latest;"
+            " expected None"
         )
     if isinstance(queue, BaseSource):
         fault = _Fault(n, error, f"the failing source '{queue.name}'")
@@ -122,8 +127,19 @@ def failing(
         fault = _Fault(n, error, f"the failing function {function_name(queue)}")
         return cast(T, _counted_function(queue, fault))
     raise InvalidArgumentError(
-        f"queue: got {queue!r}; expected a queue, a source, an iterable or a function"
+        f"queue: got {queue!r}; expected a queue, a Latest, a source, an iterable or a function"
     )
+
+
+def _checked_operations(
+    operations: Iterable[str] | None, known: tuple[str, ...]
+) -> tuple[str, ...]:
+    names = known if operations is None else tuple(operations)
+    if isinstance(operations, str) or not set(names) <= set(known):
+        raise InvalidArgumentError(
+            f"operations: got {operations!r}; expected some of {', '.join(known)}"
+        )
+    return names
 
 
 def _failing_source(source: BaseSource[Any], fault: _Fault) -> BaseSource[Any]:
@@ -251,6 +267,22 @@ def _failing_face(queue: QueueT, fault: _Fault, names: tuple[str, ...]) -> Queue
     face: Any = type(kind.__name__, (kind,), {**methods, "_peer": peer, "__doc__": kind.__doc__})
     made: QueueT = face.__new__(face)
     made._bind(queue._core)
+    return made
+
+
+def _failing_latest(
+    latest: LatestFace[Any], fault: _Fault, names: tuple[str, ...]
+) -> LatestFace[Any]:
+    kind = type(latest)
+
+    def other_face(self: LatestFace[Any], face_class: type[LatestFace[Any]]) -> LatestFace[Any]:
+        return _failing_latest(latest._as(face_class), fault, names)
+
+    methods = {name: _counted_method(getattr(kind, name), fault) for name in names}
+    body = {**methods, "_as": other_face, "__doc__": kind.__doc__}
+    face: Any = type(kind.__name__, (kind,), body)
+    made: LatestFace[Any] = face.__new__(face)
+    made._core = latest._core
     return made
 
 

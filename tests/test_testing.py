@@ -216,6 +216,8 @@ class TestFailing:
             ((sync.FIFOQueue(1), 1, "no"), {}, "error"),
             ((sync.FIFOQueue(1), 1), {"operations": ["close"]}, "operations"),
             ((sync.FIFOQueue(1), 1), {"operations": "enqueue"}, "operations"),
+            ((sync.Latest(1), 1), {"operations": ["dequeue"]}, "operations"),
+            ((sync.Coordinator(), 1), {}, "queue"),
             (([1], 1), {"operations": ["enqueue"]}, "operations"),
             ((numbers(3).batch(2), 1), {}, "queue"),
         ],
@@ -223,6 +225,35 @@ class TestFailing:
     def test_refuses(self, arguments: Any, options: Any, named: str) -> None:
         with pytest.raises(InvalidArgumentError, match=f"^{named}: got"):
             failing(*arguments, **options)
+
+
+class TestFailingLatest:
+    async def test_the_nth_use_fails_and_changes_nothing(self, task_world: TaskWorld) -> None:
+        weights = failing(aioqueue.Latest[int](), 3, ConnectionError("reset"))
+        assert weights.publish(1) == 1
+        assert await weights.get() == (1, 1)
+        with pytest.raises(ConnectionError, match="reset"):
+            await weights.wait_newer(0)
+        assert weights.sync.get_nowait() == (1, 1)
+
+    def test_both_faces_count_together(self) -> None:
+        latest = sync.Latest("old")
+        weights = failing(latest, 2)
+        assert weights.aio.publish("new") == 2
+        with pytest.raises(OSError, match=r"call 2 of the failing Latest 'Latest-.*', get, fails"):
+            weights.get(timeout=0)
+        assert latest.get() == weights.get() == (2, "new")
+        assert isinstance(weights, sync.Latest)
+        assert isinstance(weights.aio, aioqueue.Latest)
+
+    def test_iterating_counts_as_waiting(self) -> None:
+        latest = sync.Latest(0)
+        seen = iter(failing(latest, 2, operations=["wait_newer"]))
+        assert next(seen) == (1, 0)
+        latest.publish(1)
+        with pytest.raises(OSError, match="wait_newer"):
+            next(seen)
+        assert next(seen) == (2, 1)
 
 
 def twice(number: int) -> int:

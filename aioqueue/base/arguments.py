@@ -15,7 +15,9 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol, TypeAlias, TypeGuard
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Final, Protocol, TypeAlias, TypeGuard
 
 from aioqueue.errors import InvalidArgumentError, with_article
 
@@ -375,6 +377,22 @@ def _without_partials(function: Any) -> Any:
     return function
 
 
+class _WithoutThisFrame(AbstractContextManager[None]):
+    """Leaves the frame that is in the context out of the tracebacks of what leaves it."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None and traceback is not None:
+            error.__traceback__ = traceback.tb_next
+
+
+_WITHOUT_THIS_FRAME: Final = _WithoutThisFrame()
+
+
 def with_known_keywords(
     function: Callable[..., Any],
     known: Collection[str],
@@ -388,11 +406,22 @@ def with_known_keywords(
         refuse: makes the exception for another name, of the positional arguments and that name.
     """
 
-    @functools.wraps(function)
-    def checked(*args: Any, **keywords: Any) -> Any:
+    def check(args: tuple[Any, ...], keywords: Collection[str]) -> None:
         for keyword in keywords:
             if keyword not in known:
                 raise refuse(args, keyword)
-        return function(*args, **keywords)
 
-    return checked
+    @functools.wraps(function)
+    def checked(*args: Any, **keywords: Any) -> Any:
+        check(args, keywords)
+        with _WITHOUT_THIS_FRAME:
+            return function(*args, **keywords)
+
+    # Its caller may ask first whether the function must be awaited.
+    @functools.wraps(function)
+    async def checked_when_awaited(*args: Any, **keywords: Any) -> Any:
+        check(args, keywords)
+        with _WITHOUT_THIS_FRAME:
+            return await function(*args, **keywords)
+
+    return checked_when_awaited if inspect.iscoroutinefunction(function) else checked

@@ -181,6 +181,37 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         **_each("recv receive", "get()"),
         **_each("wait changed subscribe wait_for", "wait_newer(version)"),
     },
+    "a Batcher": {
+        **_each(
+            "submit predict infer score enqueue put request run map",
+            "sync(value); a coroutine awaits the batcher itself: await batcher(value)",
+        ),
+        **_each("stats metrics qsize", "statistics()"),
+        **_each(
+            "start stop close shutdown aclose",
+            "aioqueue.Batcher; its block starts it and ends it",
+        ),
+    },
+    "the statistics of a batcher": {
+        **_each("p50 median", "latency_quantile(0.5)"),
+        **_each("p99 percentile percentiles quantile", "latency_quantile(0.99)"),
+        "p90": "latency_quantile(0.9)",
+        "p95": "latency_quantile(0.95)",
+    },
+    "a QueueRunner": {
+        "start": "aioqueue.Coordinator.start; coord.start(runner)",
+        **_each(
+            "stop cancel request_stop close shutdown terminate",
+            "aioqueue.Coordinator.request_stop; it stops the runners that it has started",
+        ),
+        **_each("join wait", "aioqueue.Coordinator.join; it joins what it has started"),
+    },
+    "a monitor": {
+        **_each("stats statistics metrics numbers", "snapshot()"),
+        **_each("summary report print", "verdict(); save(path) writes a page"),
+        **_each("stop end", "close()"),
+        **_each("export collect collector generate_latest", "prometheus()"),
+    },
     "a RolloutQueue": {
         **_each("get_batch next_batch sample dequeue recv get_train_batch sample_batch", "get()"),
         **_each("get_sample get_samples wait wait_results wait_for_batch", "get()"),
@@ -319,7 +350,10 @@ _DATASETS: Final = {
     **_each("TFRecordDataset TFRecordReader", "aioqueue.inputs.read_tfrecords"),
     **_each("TextLineDataset TextLineReader read_text", "aioqueue.inputs.read_lines"),
     "CsvDataset": "aioqueue.inputs.read_csv",
-    **_each("read_json read_ndjson scan_ndjson open_json", "aioqueue.inputs.read_json_lines"),
+    **_each(
+        "read_json read_jsonl jsonl read_jsonlines read_ndjson scan_ndjson open_json",
+        "aioqueue.inputs.read_json_lines",
+    ),
     **_each(
         "braceexpand expand_urls", "aioqueue.inputs.files; it expands {000..127}, as readers do"
     ),
@@ -360,6 +394,10 @@ _ELSEWHERE: Final = {
     "rl": "import aioqueue.rl",
     **_each("RolloutQueue RolloutManager", "aioqueue.rl.RolloutQueue"),
     "testing": "import aioqueue.testing",
+    **{
+        name: f"aioqueue.testing.{name}"
+        for name in ("VirtualClock", "failing", "no_threads_left", "until_waiting")
+    },
     **_each("asgi starlette fastapi CancelOnDisconnect", "import aioqueue.asgi"),
     "compat": "import aioqueue.compat.v1",
 }
@@ -479,6 +517,7 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "drop_last": ("drop_remainder", ".batches(n, drop_remainder=True)"),
         "batch_size": ("n", ".dequeue_many(n)"),
         "timeout": ("asyncio.timeout(seconds)",),
+        "key": ("name", "aioqueue.FIFOQueue(capacity, name=name)"),
         "loop": ("name", ".sync"),
     },
     "inputs": {
@@ -623,7 +662,12 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
                 ".prepare(ask, rate=aioqueue.inputs.AdaptiveRate(rate, on=OSError))",
             ),
         ),
-        "retries": ("times", "on_error=aioqueue.inputs.Retry(3)", "aioqueue.inputs.Retry(3)"),
+        **_each(
+            "retries attempts max_attempts tries num_retries",
+            ("times", "on_error=aioqueue.inputs.Retry(3)", "aioqueue.inputs.Retry(3)"),
+        ),
+        **_each("exceptions retry_on", ("on", "aioqueue.inputs.Retry(3, on=OSError)")),
+        **_each("delay wait initial_delay", ("backoff", "aioqueue.inputs.Retry(3, backoff=1)")),
         **_each(
             "handler ignore_errors skip_errors on_bad_lines on_bad_files ignore_corrupt_files",
             _SKIP,
@@ -648,7 +692,13 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "max_length": ("length", ".pack(length)"),
     },
     "coordinators": {
-        "timeout": ("stop_grace_period", "asyncio.timeout(seconds)"),
+        "timeout": ("stop_grace_period", "deadline", "asyncio.timeout(seconds)"),
+        **_each("seconds duration", ("timeout", "deadline", "asyncio.timeout(seconds)")),
+        "stop_grace_period_secs": (
+            "stop_grace_period",
+            "aioqueue.Coordinator(stop_grace_period=5)",
+        ),
+        **_each("exception exc cause reason", ("error", ".request_stop(error)")),
         **_each(
             "grace_period grace",
             ("stop_grace_period", "aioqueue.Coordinator(stop_grace_period=5)"),
@@ -768,6 +818,17 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_each("partial_rollout in_flight_weight_updates drain", (".publishing(drain=True)",)),
         **_each("steps max_steps total_steps num_steps", (".batches(steps=1000)",)),
         **_each("epochs num_epochs", ("aioqueue.inputs.items(data, epochs=3)",)),
+    },
+    "rollouts in training": {
+        "timeout": (".sync.get(timeout=60)",),
+        **_each("max_steps total_steps num_steps", ("steps", ".batches(steps=1000)")),
+        **_each(
+            "n num_samples n_samples samples num_generations",
+            ("group_size", "RolloutQueue(prompts, batch_size=64, group_size=8)"),
+        ),
+        **_each("pause wait abort", ("drain", ".publishing(drain=True)")),
+        **_each("model state_dict params parameters", ("weights", ".publishing(weights)")),
+        **_each("batch_size", ("RolloutQueue(prompts, batch_size=64)",)),
     },
 }
 """What is written here instead of a keyword argument, by what was called."""

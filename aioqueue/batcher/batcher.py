@@ -21,8 +21,8 @@ import anyio
 
 from aioqueue.base.arguments import checked_seconds
 from aioqueue.base.display_text import on_one_line
-from aioqueue.base.hints import refuse_block, refuse_overrides
-from aioqueue.base.public_names import DeferredModule, public, with_sections
+from aioqueue.base.hints import hint_attributes, refuse_block, refuse_overrides
+from aioqueue.base.public_names import DeferredModule, name_methods, public, with_sections
 from aioqueue.base.tracebacks import SHORTENED, shorten
 from aioqueue.batcher.function_calls import OnFailure, Where
 from aioqueue.batcher.rules import BatcherCore, OnFull, Request
@@ -117,6 +117,7 @@ Raises:
 """
 
 
+@hint_attributes("a Batcher")
 class BatcherFace(Generic[ValueT, ResultT]):
     """The base class of both faces. See `aioqueue.Batcher`."""
 
@@ -740,3 +741,8 @@ class BlockingBatcher(ThreadBatcher[ValueT, ResultT]):
         """The async face of the same batcher, for coroutines."""
         face: Batcher[ValueT, ResultT] = self._as(Batcher)
         return face
+
+
+for _cls in (BatcherFace, AsyncBatcher, ThreadBatcher):
+    name_methods(_cls, "Batcher")
+del _cls

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from aioqueue.base.arguments import checked_share
+from aioqueue.base.hints import Hinted, hint_attributes
 from aioqueue.base.public_names import public
 
 _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -17,15 +19,16 @@ _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 
 @public("aioqueue")
+@hint_attributes("the statistics of a batcher")
 @dataclass(frozen=True, slots=True)
-class BatcherStatistics:
+class BatcherStatistics(Hinted):
     """The statistics of a batcher.
 
     How to read them: if ``waiting`` is near ``capacity`` and ``refused`` grows, the function cannot
     keep up. If ``batch_sizes`` are near 1 under load, ``max_wait`` is too short to fill a batch.
     ``queue_seconds / requests`` is the mean time that a request waits for its batch,
     ``function_seconds / batches`` the mean time of a call of the function, and ``latency_seconds /
-    (answered + failed)`` the mean time from call to answer.
+    (answered + failed)`` the mean time from call to answer. `latency_quantile` has the percentiles.
 
     Every accepted request is in one of five counts, in each record: ``requests == waiting +
     in_flight + answered + failed + cancelled``.
@@ -70,6 +73,30 @@ class BatcherStatistics:
     retried: int
     """How many requests the function was called with once more, one by one, since their batch had
     failed (``on_failure="one_by_one"``). These calls do not count as ``batches``."""
+
+    def latency_quantile(self, share: float) -> float:
+        """Return within how many seconds a share of the answered and failed requests had an answer.
+
+        ``latency_quantile(0.99)`` is the 99th percentile (p99). It is interpolated within its
+        bucket of ``latencies``, as by Prometheus. In the last bucket, which has no upper bound, it
+        is the lower one, 10 seconds.
+
+        Args:
+            share: from 0 to 1.
+
+        Returns:
+            Seconds; 0.0 before the first answer.
+
+        Raises:
+            InvalidArgumentError: the share is not a number from 0 to 1.
+        """
+        wanted = checked_share(share, "share") * sum(self.latencies.values())
+        low, below = 0.0, 0
+        for high, count in self.latencies.items():
+            if count and below + count >= wanted:
+                return low if math.isinf(high) else low + (high - low) * (wanted - below) / count
+            low, below = high, below + count
+        return 0.0
 
 
 class BatcherCounts:

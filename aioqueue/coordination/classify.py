@@ -166,20 +166,24 @@ def _is_task_local(error: BaseException) -> bool:
 
 
 def failures_behind(
-    error: BaseException, ends: tuple[type[BaseException], ...]
+    error: BaseException, ends: tuple[type[BaseException], ...], *, of_producers: bool = True
 ) -> Iterator[BaseException]:
     """Yield the failures that closed the queues whose ends an exception, or a group, reports.
 
     Args:
         error: the exception that was raised.
         ends: the classes that are ends, also among the causes.
+        of_producers: whether a `QueueClosedError` reports such an end, too, although ``ends`` may
+            lack it.
     """
+    reports = (OutOfRangeError, QueueClosedError) if of_producers else (OutOfRangeError,)
     for leaf in leaves_of(error):
         # The cause of an end may be the end of another queue, and so on: the first that is no end
-        # is the failure.
+        # is the failure. A class that was named as an end is one, whatever has caused it.
         cause: BaseException | None = leaf
-        while isinstance(cause, (OutOfRangeError, *ends)):
-            cause = cause.__cause__ if isinstance(cause, OutOfRangeError) else None
+        while cause is not None and isinstance(cause, (*reports, *ends)):
+            is_named = isinstance(cause, ends) and not isinstance(cause, OutOfRangeError)
+            cause = None if is_named else cause.__cause__
         if cause is not None and cause is not leaf:
             yield cause
 

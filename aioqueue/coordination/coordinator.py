@@ -6,6 +6,7 @@ that type checkers see the connection, too.
 
 from __future__ import annotations
 
+from aioqueue.base.hints import hint_methods
 from aioqueue.base.public_names import name_methods, public, with_sections
 from aioqueue.coordination.aio import AsyncCoordinator
 from aioqueue.coordination.blocking import ThreadCoordinator
@@ -74,4 +75,12 @@ class BlockingCoordinator(ThreadCoordinator):
         return face
 
 
-name_methods(AsyncCoordinator, "Coordinator")
+for _cls in (CoordinatorFace, AsyncCoordinator, ThreadCoordinator):
+    name_methods(_cls, "Coordinator")
+for _cls in (Coordinator, BlockingCoordinator):
+    hint_methods(
+        _cls,
+        "coordinators",
+        ("drain", "join", "register", "request_stop", "share", "start", "wait_for_stop"),
+    )
+del _cls

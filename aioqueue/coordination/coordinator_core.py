@@ -141,7 +141,7 @@ class CoordinatorCore(WatchdogTarget):
         return ExplainedCoordinator(
             state,
             self._stopped_by,
-            monotonic() - self._stop_time,
+            monotonic() - self._stop_time if self.stopped.is_open else 0.0,
             tuple(map(describe_exception, failures)),
             tuple(one.explained(frames) for one in alive if one.key not in belonging),
         )
@@ -269,7 +269,8 @@ class CoordinatorCore(WatchdogTarget):
         """Return whether the failures that caused the ends in an exception are all known."""
         known = {id(leaf) for failure in self._failures for leaf in leaves_of(failure)}
         known.update(self._raised_failures, map(id, (*self._failures, *self._stand_ins.values())))
-        unknown = [one for one in failures_behind(error, self.clean_types) if id(one) not in known]
+        behind = failures_behind(error, self.clean_types, of_producers=False)
+        unknown = [one for one in behind if id(one) not in known]
         if not unknown:
             return True
         # The failure of another process comes twice: as the cause of the queues that it has closed,
@@ -314,7 +315,7 @@ class CoordinatorCore(WatchdogTarget):
         self._failures, self._stand_ins, self._raised_failures = [], {}, RaisedFailures()
         self._stopped_by = None
         self.stopped.shut()
-        for scope in self._stop_scopes.values():
+        for scope in self._all_stop_scopes():
             scope.renew()
 
     def register(self, worker: Any) -> None:

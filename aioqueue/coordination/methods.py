@@ -363,6 +363,10 @@ class CoordinatorFace(CoordinatorMethods):
         """Return a context in which an exception stops all workers, is recorded, and is swallowed.
 
         A cancellation, like anything else that is no `Exception`, stops all workers and is raised.
+
+        In a coordinator of several processes, code in the context counts as a worker: joins wait
+        for it, and a stop ends the call of aioqueue in which it waits. Otherwise that is so for
+        threads and tasks that you `register`.
         """
         return _StopOnException(self._core)
 

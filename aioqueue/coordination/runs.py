@@ -33,6 +33,7 @@ from aioqueue.base.arguments import (
     name_of_work,
 )
 from aioqueue.base.display_text import on_one_line
+from aioqueue.base.hints import Hinted, hint_attributes
 from aioqueue.coordination.cancellations import Call, is_cancellation
 from aioqueue.coordination.classify import Classification, cause_of, classify
 from aioqueue.coordination.coordinator_core import CoordinatorCore
@@ -561,7 +562,8 @@ class Run:
         self.filled.close(cancel_pending_enqueues=cancel, cause=cause)
 
 
-class RunnerFace:
+@hint_attributes("a QueueRunner")
+class RunnerFace(Hinted):
     """One face of a queue runner: here, everything that does not wait."""
 
     def __init__(

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, Self
 from aioqueue.base.arguments import checked_count, checked_seconds
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import hint_attributes, refuse_overrides, refuse_search
-from aioqueue.base.public_names import DeferredModule, World, describe, public, with_sections
+from aioqueue.base.public_names import (
+    DeferredModule,
+    World,
+    describe,
+    name_methods,
+    public,
+    with_sections,
+)
 from aioqueue.base.tracebacks import SHORTENED, shorten_again
 from aioqueue.core.attempts import PENDING
 from aioqueue.errors import (
@@ -502,3 +509,6 @@ class Versions(Generic[T]):
 
 describe(Latest, "aio")
 describe(BlockingLatest, "sync")
+for _cls in (LatestFace, BlockingLatest):
+    name_methods(_cls, "Latest")
+del _cls

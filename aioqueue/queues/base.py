@@ -103,8 +103,9 @@ for _face, _world in ((AsyncQueue, "sync"), (BlockingQueue, "aio")):
     setattr(_face, _world, PeerFace(vars(_face)[_world]))
 del _face, _world
 name_methods(AsyncMethods, "AsyncQueue")
+name_methods(BlockingMethods, "BlockingQueue")
 for _cls in (AsyncQueue, BlockingQueue):
-    hint_methods(_cls, "queues", ("batches", "close"))
+    hint_methods(_cls, "queues", ("batches", "close", "join", "share"))
 del _cls
 
 if COMPILED:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import threading
 import uuid
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final
 
+from aioqueue.coordination.cancellations import running_task
 from aioqueue.coordination.coordinator_core import BLOCK_NAME, CoordinatorCore
+from aioqueue.coordination.shutdown import end_waits
 from aioqueue.coordination.workers import Worker, current_worker_name, when_all_ended
 from aioqueue.core.elements.values import is_iterable
 from aioqueue.errors import sent_as, set_cause
@@ -17,8 +20,8 @@ from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.remote.failures import has_frames, sendable
 from aioqueue.remote.member_connection import MemberConnection
 from aioqueue.remote.members import ActiveWorker, Failure, News, ProgramReport
-from aioqueue.system.locks import call_with_lock
-from aioqueue.worlds.scopes import Gate
+from aioqueue.system.locks import call_with_lock, synchronized
+from aioqueue.worlds.scopes import Gate, StopScope
 from aioqueue.worlds.waker import AsyncWaker
 
 _log = logging.getLogger("aioqueue")
@@ -74,7 +77,8 @@ class MemberCore(CoordinatorCore):
         self._shared: set[str | None] = set()
         self._local_failures: list[Failure] = []  # those of them from this program
         self._local_stopped_by: str | None = None
-        self._active_workers: list[ActiveWorker] = []
+        # The blocks of `stop_on_exception` that run, each with what ends its waits at a stop.
+        self._works: list[tuple[ActiveWorker, StopScope]] = []
         self._joining_keys: list[str] = []  # the tasks that wait in a join
         # Workers that were reported: their end is, too.
         self._observed: weakref.WeakSet[Worker] = weakref.WeakSet()
@@ -187,14 +191,31 @@ class MemberCore(CoordinatorCore):
 
     def begin_work(self) -> ActiveWorker:
         work = self._current_worker()
-        call_with_lock(self._lock, self._active_workers.append, work)
+        scope = StopScope(running_task() or threading.current_thread())
+        call_with_lock(self._lock, self._works.append, (work, scope))
+        # Joins of all programs wait for this work, so a stop must end the calls in which it waits.
+        # The stop opens its gate before it lists the scopes. So either it finds this one, or the
+        # gate is seen open here.
+        if self.stopped.is_open:
+            end_waits((scope,))
         self.connection.schedule_report()
         return work
 
     def end_work(self, work: object) -> None:
         if isinstance(work, ActiveWorker):  # else it began before this program took part
-            call_with_lock(self._lock, self._active_workers.remove, work)
+            call_with_lock(self._lock, self._end_work, work)
             self.connection.schedule_report()
+
+    def _end_work(self, work: ActiveWorker) -> None:
+        # From the innermost outwards: a task of Ray may work in two blocks, which have one key.
+        for place in range(len(self._works) - 1, -1, -1):
+            if self._works[place][0] == work:
+                self._works.pop(place)[1].leave()
+                break
+
+    @synchronized
+    def _all_stop_scopes(self) -> list[StopScope]:
+        return [*super()._all_stop_scopes(), *(scope for _, scope in self._works)]
 
     def _current_worker(self) -> ActiveWorker:
         found = self.worker_here()
@@ -273,7 +294,7 @@ class MemberCore(CoordinatorCore):
                 self.place(),
                 self._run,
                 self._number,
-                [*self._active_workers, *self._described(alive)],
+                [*(work for work, _ in self._works), *self._described(alive)],
                 acknowledged,
                 self._local_failures[acknowledged:],
                 self._local_stopped_by,

@@ -25,8 +25,15 @@ from aioqueue.base.arguments import (
     is_coroutine_function,
 )
 from aioqueue.base.display_text import on_one_line
-from aioqueue.base.hints import hint_attributes, refuse_block, refuse_search
-from aioqueue.base.public_names import DeferredModule, World, describe, public, with_sections
+from aioqueue.base.hints import hint_attributes, hint_methods, refuse_block, refuse_search
+from aioqueue.base.public_names import (
+    DeferredModule,
+    World,
+    describe,
+    name_methods,
+    public,
+    with_sections,
+)
 from aioqueue.base.tracebacks import SHORTENED
 from aioqueue.coordination.aio import Startable
 from aioqueue.coordination.blocking import ThreadStartable
@@ -1259,3 +1266,10 @@ class Publishing(_Gate):
 
 describe(RolloutQueue, "aio")
 describe(BlockingRolloutQueue, "sync")
+name_methods(RolloutQueueFace, "RolloutQueue")
+for _cls in (RolloutQueue, BlockingRolloutQueue):
+    hint_methods(_cls, "rollouts", ("generate", "set"))
+    hint_methods(
+        _cls, "rollouts in training", ("batches", "evaluate", "get", "publish", "publishing")
+    )
+del _cls

@@ -108,7 +108,7 @@ class SharingConnection:
             connected = addresses.connected_socket(address.path)
         except (FileNotFoundError, ConnectionRefusedError):
             addresses.remove_files_of(address.path)
-            peer = Peer(0)
+            peer = _ended_owners.get(address) or Peer(0)
             peer.pid = address.pid
             raise died_error("the process that shares it", peer) from None
         self.socket: FrameSocket = FrameSocket(connected)
@@ -685,6 +685,10 @@ class SharingConnection:
     def _set_end(self, error: Callable[[], BaseException]) -> None:
         if self._end is None:
             self._end = error
+        # Later calls say the same of its end: its exit status may be known only now.
+        _ended_owners[self.address] = self.peer
+        while len(_ended_owners) > _MOST_ENDED_OWNERS:
+            _ended_owners.pop(next(iter(_ended_owners)), None)
         _forget(self)
 
     def _cut_off_all(self) -> None:
@@ -836,6 +840,9 @@ def failure_in(body: memoryview) -> Exception:
 
 
 _connections: Final[dict[Address, SharingConnection]] = {}
+_ended_owners: Final[dict[Address, Peer]] = {}
+"""The processes of connections that have ended, the oldest first."""
+_MOST_ENDED_OWNERS: Final = 64
 _lock = machine_lock()
 
 

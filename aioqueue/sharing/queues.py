@@ -173,6 +173,10 @@ _MOST_EXCHANGES: Final = 8
 """How often a batch is exchanged at most. A shuffle may draw what cannot be pickled again."""
 
 
+def queue_identity(address: Address, thing: int) -> str:
+    return f"{address.path} {thing}"
+
+
 class _Caller:
     """The caller of a client's attempt, for explanations: it has no thread or task here."""
 
@@ -423,6 +427,11 @@ class QueueService:
     def pickled(self, world: World) -> tuple[Any, ...]:
         """Return what pickle makes of a face of the queue."""
         return restored, (world, self.server.address, self.number, self.description)
+
+    @property
+    def identity(self) -> str:
+        """What identifies the queue in all processes, for explanations."""
+        return queue_identity(self.server.address, self.number)
 
     def was_forked(self) -> None:
         """Turn the faces that this fork has inherited into handles."""
@@ -1950,6 +1959,10 @@ class RemoteQueueCore(QueueCore):
     def pickled(self, world: World) -> tuple[Any, ...]:
         machine = self.machine
         return restored, (world, machine.address, machine.thing, self._description)
+
+    @property
+    def identity(self) -> str:
+        return queue_identity(self.machine.address, self.machine.thing)
 
     def face_class(self, world: World) -> Any:
         return face_class_of(self.kind, world)

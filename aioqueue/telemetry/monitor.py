@@ -19,9 +19,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from aioqueue.base.arguments import checked_flag, checked_period, checked_seconds
-from aioqueue.base.public_names import public
+from aioqueue.base.hints import hint_attributes
+from aioqueue.base.public_names import name_methods, public
 from aioqueue.core.meters import Tracer
 from aioqueue.errors import InvalidArgumentError
+from aioqueue.queues.queue_core import QueueFace
 from aioqueue.telemetry.metrics.collector import Collector
 from aioqueue.telemetry.metrics.scalars import scalars_of
 from aioqueue.telemetry.metrics.snapshots import Snapshot
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 _PICTURES: Final = ("png", "svg", "pdf")
 
 
+@hint_attributes("a monitor")
 class MonitorExports(ABC):
     """The views and exporters of a monitor; they only use its public numbers."""
 
@@ -323,8 +326,8 @@ class Monitor(MonitorExports):
     Those of the other processes are up to a second old.
 
     Args:
-        of: a coordinator of either API, with all its runners, also later ones; or a pipeline or its
-            epochs, with all its runs.
+        of: a coordinator of either API, with all its runners, also later ones; a pipeline or its
+            epochs, with all its runs; or a queue. `watch` adds queues.
         log: whether to log one line a minute (logger ``aioqueue``, INFO), and a WARNING for each
             minute in which the training step waited for data more than a tenth of the time.
 
@@ -334,14 +337,19 @@ class Monitor(MonitorExports):
 
     _asks_elsewhere = True
 
-    def __init__(self, of: MonitorTarget, *, log: bool = False) -> None:
-        if isinstance(of, type) or not hasattr(of, "_watched"):
+    def __init__(self, of: MonitorTarget | QueueFace[Any], *, log: bool = False) -> None:
+        if isinstance(of, QueueFace):
+            self._watch: Watch = Watch()
+        elif isinstance(of, type) or not hasattr(of, "_watched"):
             raise InvalidArgumentError(
-                f"of: got {of!r}; expected a coordinator, a pipeline or its epochs"
+                f"of: got {of!r}; expected a coordinator, a pipeline, its epochs or a queue"
             )
-        self._watch: Watch = of._watched()
+        else:
+            self._watch = of._watched()
         self._logs = checked_flag(log, "log")
         self._collector = Collector(self._watch)
+        if isinstance(of, QueueFace):
+            self._collector.add_queue(of._core)
         self._ask_elsewhere()
         if self._watch.is_repeatable:
             self._watch.watch_steps()  # so that the watch meters the steps
@@ -379,6 +387,28 @@ class Monitor(MonitorExports):
             closed.set()
             self._collector.stop_sampling()
             self._collector.detach()
+
+    def watch(self, *queues: QueueFace[Any]) -> Self:
+        """Watch queues, too, that no runner of the run fills or reads.
+
+        Such as those that the handlers of a service fill, or threads of your own. They are in all
+        numbers, views and exporters, from now on. The queues of runners and stages are there by
+        themselves.
+
+        Args:
+            queues: the queues, as either of their faces. The monitor does not keep them alive.
+
+        Returns:
+            The monitor itself.
+
+        Raises:
+            InvalidArgumentError: an argument is not a queue.
+        """
+        for queue in queues:
+            if not isinstance(queue, QueueFace):
+                raise InvalidArgumentError(f"queues: got {queue!r}; expected queues")
+            self._collector.add_queue(queue._core)
+        return self
 
     def close(self) -> None:
         """Stop watching. You can call it repeatedly, from any thread."""
@@ -557,6 +587,9 @@ class Monitor(MonitorExports):
                 100 * verdict.starved,
                 verdict,
             )
+
+
+name_methods(MonitorExports, "Monitor")
 
 
 class LocalMonitor(Monitor):

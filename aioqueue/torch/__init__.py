@@ -16,7 +16,9 @@ try:
 except ImportError as _error:
     raise ImportError(
         f"aioqueue.torch needs PyTorch, which is not installed: {_command_for('torch')}"
-        " (see https://pytorch.org for machines without CUDA)",
+        " (see https://pytorch.org for machines without CUDA). Without PyTorch, a pipeline loads"
+        " the same data set: aioqueue.inputs.numbers(len(dataset)).prepare(dataset.__getitem__)"
+        ".batch(32, collate=collate)",
         name="torch",
     ) from _error
 

@@ -32,6 +32,10 @@ KINDS: dict[str, tuple[type, ...]] = {
     "an epoch": (inputs.Epoch,),
     "a coordinator": (aioqueue.Coordinator, sync.Coordinator),
     "a Latest": (aioqueue.Latest, sync.Latest),
+    "a Batcher": (aioqueue.Batcher, sync.Batcher),
+    "the statistics of a batcher": (aioqueue.BatcherStatistics,),
+    "a QueueRunner": (aioqueue.QueueRunner, sync.QueueRunner),
+    "a monitor": (aioqueue.Monitor,),
     "a RolloutQueue": (RolloutQueue, BlockingRolloutQueue),
     "a Rollout": (Rollout,),
     "a Group": (Group,),
@@ -39,7 +43,8 @@ KINDS: dict[str, tuple[type, ...]] = {
 }
 METHODS: tuple[Any, ...] = (aioqueue.FIFOQueue, inputs.Pipeline, inputs.Epochs, inputs.Epoch)
 METHODS = (*METHODS, inputs.Reader, aioqueue.Coordinator, aioqueue.ray.FIFOQueue, aioqueue.Latest)
-METHODS = (*METHODS, RolloutQueue, Rollout, Batch)
+METHODS = (*METHODS, BlockingRolloutQueue, RolloutQueue, Rollout, Batch)
+METHODS = (*METHODS, aioqueue.Batcher, aioqueue.BatcherStatistics, aioqueue.Monitor)
 OPTIONS = tuple(inputs.PrepareOptions.__optional_keys__)
 
 
@@ -53,6 +58,16 @@ def example(kind: str) -> Any:
         return sync.Coordinator()
     if kind == "a Latest":
         return sync.Latest()
+    if kind == "a Batcher":
+        return sync.Batcher(list)
+    if kind == "the statistics of a batcher":
+        return sync.Batcher(list).statistics()
+    if kind == "a QueueRunner":
+        return sync.QueueRunner(None, [print])
+    if kind == "a monitor":
+        monitor = aioqueue.Monitor(sync.Coordinator())
+        monitor.close()
+        return monitor
     if kind == "a RolloutQueue":
         return RolloutQueue(range(4), batch_size=2)
     if kind == "a Rollout":
@@ -119,6 +134,13 @@ def parameters(function: Any) -> set[str]:
     return {one.name for one in found} | {*more}
 
 
+def call(function: Any, keyword: str) -> None:
+    """Call a function with a keyword argument; if it is a coroutine function, await the call."""
+    made = function(**{keyword: 1})
+    if inspect.iscoroutine(made):
+        made.send(None)
+
+
 def called(topic: str) -> Iterator[Callable[..., Any]]:
     """What answers by the table of a topic."""
     if topic == "queues":
@@ -126,15 +148,24 @@ def called(topic: str) -> Iterator[Callable[..., Any]]:
             yield from (getattr(face, name) for name in QUEUES)
         yield from (aioqueue.Latest, sync.Latest)
         for queue in (aioqueue.FIFOQueue(1), sync.FIFOQueue(1)):
-            yield from (queue.batches, queue.close)
+            yield from (queue.batches, queue.close, queue.share)
+        yield sync.FIFOQueue(1).join
     elif topic == "batchers":
         yield from (aioqueue.Batcher, sync.Batcher)
     elif topic == "rollouts":
-        yield RolloutQueue
+        rollouts = RolloutQueue(range(1), batch_size=1)
+        yield from (RolloutQueue, rollouts.generate, rollouts.set)
+    elif topic == "rollouts in training":
+        for face in (RolloutQueue(range(1), batch_size=1), RolloutQueue([1], batch_size=1).sync):
+            yield from (face.batches, face.publishing)
+        yield from (face.evaluate, face.get, face.publish)
     elif topic == "coordinators":
         yield from (aioqueue.Coordinator, aioqueue.QueueRunner, aioqueue.LooperTask)
         yield aioqueue.Restart
         yield from (sync.Coordinator, sync.QueueRunner, sync.LooperThread, sync.CancelScope)
+        for coord in (aioqueue.Coordinator(), sync.Coordinator()):
+            yield from (coord.start, coord.request_stop, coord.drain, coord.register, coord.share)
+        yield from (coord.join, coord.wait_for_stop)
     else:
         found = (getattr(inputs, name) for name in inputs.__all__)
         yield from (one for one in found if hasattr(one, "__wrapped__"))
@@ -198,7 +229,8 @@ def test_a_hint_satisfies_no_protocol(are_methods: bool) -> None:
             for cls in KINDS[kind]:
                 assert not any(name in vars(base) for base in cls.__mro__), (kind, name)
                 assert not are_methods or not issubclass(cls, asked), (kind, name)
-        real = [name for name in dir(thing) if not name.startswith("_")][:2]
+        unset = [name for name, value in getattr(thing, "__dict__", {}).items() if value is None]
+        real = [name for name in dir(thing) if name[0] != "_" and name not in unset][:2]
         assert isinstance(thing, protocol_of(real, are_methods=True))
         assert inspect.getattr_static(thing, real[0]) is not None
 
@@ -270,7 +302,7 @@ def test_every_keyword_leads_to_one_that_is_there() -> None:
                 if keyword in known:
                     continue
                 with pytest.raises(TypeError) as error:
-                    function(**{keyword: 1})
+                    call(function, keyword)
                 name = f"{function.__name__}() got an unexpected keyword argument {keyword!r}; "
                 assert str(error.value).startswith(name)
                 advice = str(error.value).partition("; here that is ")[2]

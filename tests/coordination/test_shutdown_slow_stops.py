@@ -10,6 +10,7 @@ import logging
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -219,9 +220,24 @@ class TestPlaces:
     def test_of_a_thread_that_is_not_running(self) -> None:
         assert stacks.of_thread(threading.Thread()) == ""
 
-    def test_of_code_of_aioqueue_only(self) -> None:
+    def test_of_a_call_of_aioqueue_is_the_line_of_the_user(self) -> None:
         place = stacks.of_thread(threading.current_thread())
-        assert re.search(rf"frames\.py:\d+ \w+, called from .*{HERE}:\d+ .*only$", place)
+        assert re.search(rf"^\S*{HERE}:\d+ .*the_line_of_the_user$", place)
+
+    def test_of_a_worker_that_waits_at_a_queue(self) -> None:
+        queue = sync.FIFOQueue(1)
+
+        def work() -> None:
+            with suppress(aioqueue.OutOfRangeError):
+                queue.dequeue()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        spin_until(lambda: queue.statistics().waiting_dequeues)
+        place = stacks.of_thread(thread)
+        queue.close()
+        thread.join()
+        assert re.search(rf"^\S*{HERE}:\d+ .*work$", place)
 
     def test_where_python_does_not_know_the_frame(
         self, stuck: Stuck, monkeypatch: pytest.MonkeyPatch

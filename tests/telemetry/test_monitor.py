@@ -785,7 +785,7 @@ class TestVerdicts:
         with pytest.raises(InvalidArgumentError, match="seconds"):
             monitor.verdict(seconds)
 
-    @pytest.mark.parametrize("of", [None, 3, sync.Coordinator, sync.FIFOQueue(1)])
+    @pytest.mark.parametrize("of", [None, 3, sync.Coordinator, sync.FIFOQueue, sync.Latest(1)])
     def test_an_object_without_a_watch_is_refused(self, of: Any) -> None:
         with pytest.raises(InvalidArgumentError, match="of: got"):
             Monitor(of)

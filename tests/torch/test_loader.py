@@ -211,4 +211,5 @@ def test_where_pytorch_is_missing() -> None:
         timeout=50,
     )
     assert "ImportError: aioqueue.torch needs PyTorch" in ran.stderr
+    assert "Without PyTorch, a pipeline loads the same data set: aioqueue.inputs" in ran.stderr
     assert "pip install '.[torch]'" in ran.stderr

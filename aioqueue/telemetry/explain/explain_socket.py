@@ -71,7 +71,8 @@ def explain_on_signal(
     same user, the command prints it. A daemon thread answers, whatever the main thread does; the
     signal handler only wakes it. (A main thread inside a call that never returns to Python receives
     no signals; the command still works.) You need not change a program for this:
-    ``AIOQUEUE_EXPLAIN=1`` in its environment does the same when the program imports aioqueue.
+    ``AIOQUEUE_EXPLAIN=1`` in its environment does the same when the program imports aioqueue. In a
+    fork of the process, call it again.
 
     Args:
         signum: which signal; ``None`` for SIGUSR2. An existing handler still runs, afterwards.
@@ -500,7 +501,8 @@ def _raise_not_listening(pid: int, path: str) -> NoReturn:
     raise CannotAskError(
         f"process {pid}{command} does not listen for requests: call aioqueue.explain_on_signal() in"
         f" it, or start it with {ENABLING_VARIABLE}=1 in its environment (there is no"
-        f" {on_one_line(path)})"
+        f" {on_one_line(path)}). A fork does not listen by itself, even if its parent does: call"
+        " the function in the fork"
     )
 
 

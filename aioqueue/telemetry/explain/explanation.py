@@ -111,6 +111,8 @@ class ExplainedQueue(_SingleLineTexts):
         granted: elements that were given to callers which have not run on yet.
         served_by: the batcher whose workers take its elements; ``None`` if no batcher does.
         key: identifies the queue.
+        shared_as: identifies it in all processes that use it; empty if it is not shared.
+        is_owned: whether it is a queue of this process, and not the handle of another one's.
     """
 
     _texts: ClassVar[tuple[str, ...]] = ("name", "last_dequeuer", "last_enqueuer", "last_end")
@@ -136,6 +138,8 @@ class ExplainedQueue(_SingleLineTexts):
     key: int = field(default=0, repr=False, compare=False)
     last_dequeuer_key: int = field(default=0, repr=False, compare=False)
     last_enqueuer_key: int = field(default=0, repr=False, compare=False)
+    shared_as: str = field(default="", repr=False, compare=False)
+    is_owned: bool = field(default=True, repr=False, compare=False)
 
     @property
     def fill(self) -> str:
@@ -292,7 +296,7 @@ class ExplainedCoordinator:
     Attributes:
         state: ``"running"``, ``"stopping"`` or ``"joined"``.
         stopped_by: who requested the stop; ``None`` if nobody did.
-        stopped_seconds: how long ago that was.
+        stopped_seconds: how long ago that was; 0.0 before a stop.
         failures: the failures reported so far, in order.
         workers: the workers that it waits for and that belong to no stage.
     """

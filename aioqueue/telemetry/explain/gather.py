@@ -36,6 +36,7 @@ from aioqueue.telemetry.explain.registry import (
     known_waits,
     known_workers,
 )
+from aioqueue.telemetry.explain.several_processes import joined
 from aioqueue.telemetry.explain.stacks import stack_of
 from aioqueue.telemetry.explain.wait_graph import culprits_of, split_hints
 from aioqueue.worlds.waker import Owner
@@ -92,9 +93,9 @@ def explain_for(coordinators: Sequence[Coordinating], *, everywhere: bool = True
         explained = tuple(one.explained(belonging, frames) for one in coordinators)
     known = known_workers()
     waits = tuple(_without_known(wait, known) for wait in waits)
-    culprits, hints = culprits_of(queues, stages, waits), tuple[Culprit, ...]()
-    if could_fill:
-        culprits, hints = split_hints(culprits, queues)
+    all_queues, all_stages = joined(queues, stages, elsewhere.values())
+    culprits = culprits_of(all_queues, all_stages, waits)
+    culprits, hints = split_hints(culprits, all_queues, could_fill=could_fill)
     return Explanation(
         culprits,
         queues,
@@ -219,6 +220,8 @@ def _queue(
         key=id(core),
         last_dequeuer_key=0 if dequeuer is None else dequeuer.key,
         last_enqueuer_key=0 if enqueuer is None else enqueuer.key,
+        shared_as="" if core.shared is None else core.shared.identity,
+        is_owned=core.shared is not core,
     )
 
 

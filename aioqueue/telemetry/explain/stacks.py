@@ -63,12 +63,19 @@ def _awaits(awaited: Any) -> Iterator[_Place]:
 
 
 def _format_places(places: list[_Place]) -> str:
-    """Return the innermost place; if it is in a library, also the user code that called it."""
+    """Return the innermost place; if it is in a library, also the user code that called it.
+
+    For a call of ours, it is the line of the user alone: which line of ours waits helps nobody.
+    """
     if not places:
         return ""
-    user_code = next((place for place in places if not is_library_file(place[0].co_filename)), None)
-    if user_code is None or user_code is places[0]:
+    files = [code.co_filename for code, _ in places]
+    depth = next((depth for depth, file in enumerate(files) if not is_library_file(file)), None)
+    if not depth:  # there is no user code, or it is the innermost place
         return _format_place(places[0])
+    user_code = places[depth]
+    if files[depth - 1].startswith(PACKAGE_FOLDER):
+        return _format_place(user_code)
     return f"{_format_place(places[0])}, called from {_format_place(user_code)}"
 
 

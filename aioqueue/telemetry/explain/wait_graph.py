@@ -64,7 +64,7 @@ def culprits_of(
 
 
 def split_hints(
-    culprits: Sequence[Culprit], queues: Sequence[ExplainedQueue]
+    culprits: Sequence[Culprit], queues: Sequence[ExplainedQueue], *, could_fill: bool
 ) -> tuple[tuple[Culprit, ...], tuple[Culprit, ...]]:
     """Return the root causes, and separately as hints the queues that are empty, and perhaps
     rightly so: code that is not known here could fill them.
@@ -72,7 +72,10 @@ def split_hints(
     Args:
         culprits: what `culprits_of` has found.
         queues: the queues.
+        could_fill: whether this program has code that could fill them. Another process could fill
+            a queue that it shares in any case.
     """
+    shared = {queue.name for queue in queues if queue.shared_as}
     abandoned = {
         queue.name
         for queue in queues
@@ -81,11 +84,14 @@ def split_hints(
     }
     certain, hints = [], []
     for one in culprits:
-        if one.kind != "nobody fills" or one.queue in abandoned:
+        is_shared = one.queue in shared
+        is_certain = one.queue in abandoned or not (could_fill or is_shared)
+        if one.kind != "nobody fills" or is_certain:
             certain.append(one)
             continue
+        runner = "no runner that is known here" if is_shared else "no runner"
         sentence = (
-            f"'{one.queue}' is empty, and no runner fills it: either code that fills it by"
+            f"'{one.queue}' is empty, and {runner} fills it: either code that fills it by"
             " hand has nothing for it now, or its producers have ended without closing it"
         )
         hints.append(replace(one, sentence=sentence))

@@ -77,6 +77,10 @@ class RunCollector(SharedCollector):
     aioqueue_step_wait_seconds               histogram waits of the loop for a batch
     ======================================== ========= =============================================
 
+    Where calls are quick, the histograms of calls are made of samples, each with the weight of
+    those that it stands for. So their count is about the number of calls;
+    ``aioqueue_stage_items_total`` is exact.
+
     The generation of a `RolloutQueue` is a stage, with its queue's name, and has further metrics:
 
     ================================================== ======= =====================================

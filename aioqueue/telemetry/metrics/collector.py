@@ -6,7 +6,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import count
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from aioqueue.base.display_text import on_one_line
 from aioqueue.queues.queue_core import QueueCore
+from aioqueue.system.forks import living_queues
 from aioqueue.system.locks import synchronized
 from aioqueue.system.processors import processors
 from aioqueue.telemetry.metrics.counters import concurrent, consecutive, difference, never_less
@@ -178,6 +179,7 @@ class Collector:
         self._lock = threading.RLock()  # guards all below
         self._stages: dict[Hashable, _Series[StageNumbers]] = {}
         self._queues: dict[Hashable, _Series[QueueNumbers]] = {}
+        self._besides: set[str] = set()  # names of queues that are watched besides the stages
         self._labels: dict[str, str] = {}  # of queues whose name here differs from their own
         self._label_limit = _LABEL_LIMIT
         self._cores: Final = processors()
@@ -197,6 +199,14 @@ class Collector:
             stage.sample(now)  # so that its workers measure from the beginning
         if self._cached[0] < inf:
             self._cached = (0.0, None)  # the cached snapshot lacks the new stage
+
+    @synchronized
+    def add_queue(self, core: QueueCore) -> None:
+        """Add a queue that no stage fills or reads."""
+        key = self._queue_key(core, perf_counter())
+        self._besides.add(self._queues[key].name)
+        if self._cached[0] < inf:
+            self._cached = (0.0, None)
 
     def sample(self) -> None:
         """Sample how full queues are and what workers do; called from time to time."""
@@ -278,13 +288,29 @@ class Collector:
         until, frozen = self._cached
         if until == inf and frozen is not None:
             return frozen
-        self._last = self._new_snapshot()
         elsewhere = self._watch.elsewhere
         if elsewhere is None:
+            self._last = self._new_snapshot()
             return self._last
         from aioqueue.telemetry.metrics.merging import together  # most runs have one process
 
-        return together(self._last, elsewhere.numbers())
+        numbers = elsewhere.numbers()
+        self._add_queues_used_elsewhere(
+            {identity for one in numbers for identity in one.shared.values()}
+        )
+        self._last = self._new_snapshot()
+        return together(self._last, numbers)
+
+    def _add_queues_used_elsewhere(self, identities: set[str]) -> None:
+        """Add the queues of this process that stages of other processes use.
+
+        Only their owner knows who waits there, and samples how full they are.
+        """
+        core: Any
+        for core in living_queues() if identities else ():
+            shared = core.shared
+            if shared not in (None, core) and shared.identity in identities:
+                self._queue_key(core, perf_counter())
 
     @synchronized
     def numbers_here(self, is_shared: Callable[[QueueCore], bool]) -> ProcessNumbers:
@@ -299,11 +325,12 @@ class Collector:
         names = _unique(series.name for series in self._queues.values())
         return ProcessNumbers(
             self._last,
-            frozenset(
-                name
+            {
+                name: part.identity
                 for name, series in zip(names, self._queues.values(), strict=True)
-                if any(part.is_such(is_shared) for part in series.parts())
-            ),
+                for part in series.parts()
+                if part.is_such(is_shared)
+            },
         )
 
     def _new_snapshot(self) -> Snapshot:
@@ -322,7 +349,7 @@ class Collector:
             time=time(),
             cores=self._cores,
             process_cpu=process_time(),
-            queues=_queues_in_order(queues, stages),
+            queues=_queues_in_order(queues, stages, self._besides),
             stages=_stages_in_order(stages),
             steps=self._steps() or _steps_of_generations(stages),
             gil_looks=self._gil_samples,
@@ -472,9 +499,12 @@ def _stages_in_order(stages: list[StageNumbers]) -> tuple[StageNumbers, ...]:
 
 
 def _queues_in_order(
-    queues: list[QueueNumbers], stages: list[StageNumbers]
+    queues: list[QueueNumbers], stages: list[StageNumbers], besides: Collection[str]
 ) -> tuple[QueueNumbers, ...]:
-    """Return the queues in the order of the first stage that uses them."""
+    """Return the queues in the order of the first stage that uses them.
+
+    The last one is what the run makes, so queues besides the stages come first.
+    """
     names: dict[str, None] = {}
     for stage in _stages_in_order(stages):
         if stage.source is not None:
@@ -483,7 +513,8 @@ def _queues_in_order(
             names.setdefault(stage.into)
     by_name = {queue.name: queue for queue in queues}
     ordered = [by_name.pop(name) for name in names if name in by_name]
-    return (*ordered, *by_name.values())
+    first = [by_name.pop(name) for name in list(by_name) if name in besides]
+    return (*first, *ordered, *by_name.values())
 
 
 def _is_gil_taken() -> bool:

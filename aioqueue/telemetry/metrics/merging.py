@@ -1,12 +1,13 @@
 """Adds the readings of several processes up: of those that share a coordinator.
 
 Queues, stages and functions of the same name in several processes are one in the sum. A queue that
-the processes share is read by its owner; where the owner does not watch it, by one of the others.
+the processes share is read by its owner; if that is a process that the monitor does not ask, by one
+of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -27,8 +28,8 @@ class ProcessNumbers(NamedTuple):
     """The numbers of another process."""
 
     snapshot: Snapshot
-    shared: frozenset[str]
-    """The names of those queues that another process owns."""
+    shared: Mapping[str, str]
+    """The names of those queues that another process owns, each with what identifies it there."""
 
 
 def together(one: Snapshot, others: Iterable[ProcessNumbers]) -> Snapshot:
@@ -37,7 +38,9 @@ def together(one: Snapshot, others: Iterable[ProcessNumbers]) -> Snapshot:
         theirs, shared = other
         queues = tuple(queue for queue in theirs.queues if queue.name not in shared)
         known = {queue.name for queue in one.queues}
-        only_there = (queue for queue in theirs.queues if queue.name in shared - known)
+        only_there = (
+            queue for queue in theirs.queues if queue.name in shared and queue.name not in known
+        )
         one = replace(
             one,
             process_cpu=one.process_cpu + theirs.process_cpu,
@@ -76,7 +79,7 @@ def one_after_another(ended: ProcessNumbers | None, last: ProcessNumbers) -> Pro
     if ended is None:
         return last
     earlier, later = ended.snapshot, last.snapshot
-    shared = ended.shared | last.shared
+    shared = {**ended.shared, **last.shared}
 
     def continued(one: QueueNumbers, other: QueueNumbers) -> QueueNumbers:
         return other if other.name in shared else consecutive(one, other)

@@ -55,6 +55,12 @@ class QueuePart(EndingPart):
         core = self._core()
         return core is not None and test(core)
 
+    @property
+    def identity(self) -> str:
+        """What identifies it in all processes that share it; empty if it is not shared."""
+        core = self._core()
+        return "" if core is None or core.shared is None else str(core.shared.identity)
+
     def leave(self) -> None:
         core = self._core()
         if core is not None and self in core.parts:

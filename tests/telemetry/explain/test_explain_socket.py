@@ -208,6 +208,7 @@ class TestCommand:
         printed = capsys.readouterr().err
         assert f"process {process.pid} (" in printed
         assert "does not listen for requests: call aioqueue.explain_on_signal() in it" in printed
+        assert "A fork does not listen by itself" in printed
 
     def test_a_process_that_does_not_exist(self, folder: Path) -> None:
         with program() as process:

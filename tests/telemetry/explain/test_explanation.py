@@ -266,7 +266,7 @@ def culprits(shape: str, n: int) -> object:
         stages = [stage("s", 1, *workers)]
     else:
         queues = [queue(f"q{i}", i, takes[i - 1]) for i in range(1, n + 1)]
-    return split_hints(culprits_of(queues, stages), queues)
+    return split_hints(culprits_of(queues, stages), queues, could_fill=True)
 
 
 def calls_of(run: Callable[[], object]) -> int:
