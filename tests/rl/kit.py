@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -45,6 +46,7 @@ class Engine:
         self.running: dict[tuple[Any, int, int], Gate] = {}
         self.rollouts: dict[tuple[Any, int, int], Rollout[Any]] = {}
         self.most = 0
+        self._lock = threading.Lock()
 
     @property
     def function(self) -> Any:
@@ -66,7 +68,8 @@ class Engine:
         self.started.append(key)
         self.running[key] = gate
         self.rollouts[key] = rollout
-        self.most = max(self.most, len(self.running))
+        with self._lock:  # else one thread writes what another one has outdated
+            self.most = max(self.most, len(self.running))
         return key, gate
 
     async def _in_task(self, prompt: Any, rollout: Rollout[Any]) -> Any:
