@@ -44,6 +44,9 @@ _OR_POP: Final = {
     "JUMP_IF_FALSE_OR_POP": "POP_JUMP_IF_FALSE",
     "JUMP_IF_TRUE_OR_POP": "POP_JUMP_IF_TRUE",
 }
+_NOTED: Final = ("__firstlineno__", "__static_attributes__")
+"""What the compiler notes in a class: where it stands, and the attributes that methods set, in an
+order that may be another one in the next process."""
 _HAS_DOCSTRING: Final = 0x4000000
 """The flag of code that begins with a text, from Python 3.13 on."""
 _ANNOTATED: Final = 4
@@ -222,6 +225,9 @@ def _bits_of(opname: str) -> int:
 def _steps(code: CodeType, keeps_annotations: bool) -> list[dis.Instruction]:
     """Return the steps of a code object that have an effect."""
     steps = [one for one in dis.get_instructions(code) if one.opname not in _NOTHING]
+    for at in range(len(steps) - 1, 0, -1):
+        if steps[at].opname == "STORE_NAME" and steps[at].argval in _NOTED:
+            del steps[at - 1 : at + 1]
     if keeps_annotations:
         return steps
     for at in range(len(steps) - 1, -1, -1):

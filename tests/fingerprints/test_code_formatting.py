@@ -53,6 +53,17 @@ def g(a, b, c):
     assert differing([text]) == (2, [])
 
 
+def test_where_a_class_in_a_function_stands_does_not_count() -> None:
+    """From Python 3.13 on, the code of a class notes its line, and what its methods set."""
+    text = "def f():\n class C:\n  def g(self): self.b = self.a = 1\n return C\n"
+    functions = [
+        [*functions_of(compile(before + text, "<module>", "exec"))] for before in ("", "\n" * 300)
+    ]
+    walk = Walk(has_code=True, names=Names())
+    for one, other in zip(*functions, strict=True):
+        assert list(walk._code(one)) == list(walk._code(other)), one.co_qualname
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_modules_of_python_are_the_same_when_they_are_rewritten(seed: int) -> None:

@@ -158,7 +158,7 @@ else:
 ordered.enqueue((np.int64(3), array))
 priority, back = ordered.dequeue()
 assert (type(priority), back is array) == (int, True)
-for wrong in (np.timedelta64(1), np.bool_(True), np.float64(1)):
+for wrong in (np.timedelta64(1, "s"), np.bool_(True), np.float64(1)):
     try:
         ordered.enqueue((wrong, None))
     except InvalidArgumentError as error:
@@ -197,7 +197,8 @@ print(alone, core, tracemalloc.get_traced_memory()[0] - core)
     run(program)  # compiles what is not compiled yet
     alone, core, source = run(program)
     assert int(alone) < 2**18
-    assert int(core) < 3.75 * 2**20
+    newer = 0.8 * 2**20 if sys.version_info >= (3, 13) else 0.0  # it keeps more of each function
+    assert int(core) < 3.75 * 2**20 + newer
     assert int(source) < 2.1 * 2**20
 
 

@@ -412,7 +412,7 @@ def own(connection: Connection) -> None:
 def program(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a program, and wait for it."""
     return subprocess.run(
-        [sys.executable, "-W", "ignore:.*multi-threaded", "-c", code, *arguments],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, *arguments],
         capture_output=True,
         text=True,
         timeout=2 * PATIENCE,
