@@ -143,15 +143,22 @@ class TestFaces:
         with sync.Coordinator() as coordinator:
             coordinator.start(rollouts.generate(engine.function))
 
+            is_over = threading.Event()
+
             def press() -> None:
                 while not rollouts._core.waiting_takers():
                     pass
-                os.kill(os.getpid(), signal.SIGINT)
+                # A signal that comes just before the thread sleeps in a lock does not wake it: see
+                # CPython's `signal`. So it is pressed again, if the wait goes on.
+                while rollouts._core.waiting_takers():
+                    os.kill(os.getpid(), signal.SIGINT)
+                    is_over.wait(2.0)
 
             presser = threading.Thread(target=press)
             presser.start()
             with pytest.raises(KeyboardInterrupt):
                 rollouts.sync.get()
+            is_over.set()
             presser.join()
             assert not rollouts._core.takers
             engine.end_all()
