@@ -900,9 +900,9 @@ _FINALIZER: Final = -10
 class _NameOfProcess(str):
     """The name of a process that `multiprocessing` has started. It notes what ends the process.
 
-    Up to some version of Python 3.12, finalizers run in the course of that exception. Since then,
-    they run when it has been handled, and nothing has it any more. Where `multiprocessing` handles
-    it, it writes the name of the process.
+    In Python 3.11 and 3.12.1, finalizers run in the course of that exception. In 3.13, they run
+    when it has been handled, and nothing has it any more. Where `multiprocessing` handles it, it
+    writes the name of the process.
 
     Attributes:
         end: the exception.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -381,9 +382,12 @@ class Monitor(MonitorExports):
     ) -> None:
         self.close()
 
+    _is_program_ending = staticmethod(sys.is_finalizing)
+
     def __del__(self) -> None:
         closed = getattr(self, "_closed", None)
-        if closed is not None:
+        # At the end of the program, names of modules may be gone that the calls below need.
+        if closed is not None and not self._is_program_ending():
             closed.set()
             self._collector.stop_sampling()
             self._collector.detach()
